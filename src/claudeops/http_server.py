@@ -17,13 +17,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Final, cast
 
 import anyio
 import h11
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope
 from uvicorn.config import Config
@@ -52,8 +52,7 @@ _CANCEL_SECONDS: Final = 2  # then uvicorn cancels what is left; whole seconds, 
 _STOP_SECONDS: Final = 5  # then uvicorn itself is cancelled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections are kept, and how long each may take to send what it owes."""
 
     nameless: int = 256  # several times the backlog, or a client might be dropped before its request is read

@@ -9,10 +9,11 @@ What is declared here is in docs/reference/metrics.md; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -37,6 +38,7 @@ from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import Budgets, BudgetScope
 from claudeops.domain.spending.tokens import CallState
+from claudeops.structs import replace
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -66,8 +68,7 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeclaredMetric:
+class DeclaredMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One metric."""
 
     name: str  # as it is scraped
@@ -166,8 +167,7 @@ DECLARED: Final = (*STANDING, *ON_RECORD, *HAPPENS)
 """Every metric of ours; ``process_*`` and ``python_gc_*`` come on top."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownSets:
+class KnownSets(msgspec.Struct, frozen=True, kw_only=True):
     """The closed sets that the operator's settings decide."""
 
     version: str  # our own
@@ -178,13 +178,15 @@ class KnownSets:
     budgets: Budgets | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveMetrics:
+class LiveMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of the daemon's memory."""
 
     cli_version: Callable[[], str] = str
     readers: Callable[[], int] = int  # of the live facts
     dropped: Callable[[], int] = int  # facts, because a reader was too slow
+
+
+_NOT_LIVE: Final = LiveMetrics()
 
 
 class _Children(Generic[M]):
@@ -258,7 +260,7 @@ class Metrics:
     """The registry of one node, and what is counted in it; `claudeops.engine.ports.Counting` among others."""
 
     def __init__(
-        self, known: KnownSets, live: LiveMetrics = LiveMetrics(), *, sources: Callable[[], Collection[str]] = tuple
+        self, known: KnownSets, live: LiveMetrics = _NOT_LIVE, *, sources: Callable[[], Collection[str]] = tuple
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # of the whole process: half of what is scraped
         self.registry = CollectorRegistry()

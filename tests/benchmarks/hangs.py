@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ import anyio
 
 from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.control import Timeouts
+from claudeops.structs import replace
 from support.estate import Estate, deliver, open_estate, report
 
 LATE_MILLISECONDS: Final = 1000.0

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -23,6 +22,7 @@ from claudeops.logs import get_logger
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 _PLENTY = 1e6

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ import psutil
 
 from benchmarks.looks import servers
 from benchmarks.table import Setup, Table, verdict
+from claudeops.structs import replace
 from support.certificates import make_authority
 from support.estate import deliver, look, report
 from support.held import held_mib

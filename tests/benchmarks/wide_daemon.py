@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import anyio
 
@@ -12,6 +11,7 @@ from claudeops.app.node import open_node
 from claudeops.cli.start import listening, start
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
+from claudeops.structs import replace
 
 
 async def _run(slots: int) -> None:

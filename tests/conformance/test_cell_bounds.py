@@ -9,7 +9,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -22,6 +21,7 @@ from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.structs import replace
 from support.caged import Caged, caged
 from support.doses import drawn
 from support.operating import look

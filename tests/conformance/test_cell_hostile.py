@@ -9,12 +9,12 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.structs import replace
 from support.caged import caged
 from support.doses import drawn
 

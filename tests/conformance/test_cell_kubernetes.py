@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -20,6 +19,7 @@ from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.policy.tiers import JudgeScope
+from claudeops.structs import replace
 from support.caged import caged
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import needs

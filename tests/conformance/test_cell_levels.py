@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,6 +15,7 @@ from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.control import StopControl
 from claudeops.engine.process.tree import marked, marks_below
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.structs import replace
 from support.caged import caged, forget_workspaces, working_cell
 from support.checkout import TESTS
 from support.estate import ONE_SHOT, open_estate

@@ -6,7 +6,6 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.own_network import NameLookup
 from claudeops.formats.network.headers import SecretHeader
+from claudeops.structs import replace
 from support.caged import caged
 from support.certificates import make_authority, serving_with
 from support.echoing_site import echoing_site

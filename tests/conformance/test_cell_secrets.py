@@ -7,7 +7,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.structs import replace
 from support.caged import KEY, caged, working_cell
 from support.checkout import ROOT, TESTS
 from support.operating import look

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
 from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.structs import replace
 from support.caged import Caged, caged
 from support.levels import needs
 from support.ssh_servers import ADDRESS, SshServer, body_of, make_key, needs_ssh, ssh_server, user

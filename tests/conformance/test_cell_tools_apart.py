@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import IsolationLevel, UserCell
+from claudeops.structs import replace
 from support.caged import Caged, caged
 from support.operating import look
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import serve
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from support.aftermath import assert_settled
 from support.caged import caged

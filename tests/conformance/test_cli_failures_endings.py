@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -12,6 +11,7 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Outcome
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.structs import replace
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
 from support.waiting import until

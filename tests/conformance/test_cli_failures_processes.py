@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.cgroups import Bounds
+from claudeops.structs import replace
 from support import cli
 from support.aftermath import assert_settled, runs
 from support.caged import caged, daemon_output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.store.calls import Calls
+from claudeops.structs import replace
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from claudeops.engine.cell.bubblewrap import LOOK_CLIENT
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.git import find_git_cell
 from claudeops.policy.tiers import judge
+from claudeops.structs import replace
 from support.caged import caged
 from support.levels import PATH
 from support.strange_repositories import MARKER, SETUPS, StrangeRepository

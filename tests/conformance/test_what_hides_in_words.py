@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import explain, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, bash
 from support.waiting import PATIENCE_SECONDS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from claudeops.engine.cell.cell import IsolationLevel
+from claudeops.structs import replace
 from kill_matrix.matrix import Matrix, Verdict
 from kill_matrix.plan import Plan, plan_of, polite_plan_of
 from support.doses import SEED_VARIABLE

@@ -7,7 +7,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +15,7 @@ import pytest
 from claudeops.scripted_api.requests import Traffic
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
+from claudeops.structs import replace
 from kill_matrix.command import REFERENCE
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.forks import Zygote, zygote

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,7 @@ from claudeops.domain.alerts.rules import AlertSource, Grouping, Rules, SenderKi
 from claudeops.domain.alerts.situation import AlertContext, AlertFiles, OpenChain
 from claudeops.domain.events import EventLevel
 from claudeops.store.alerts.alerts import Alerts
+from claudeops.structs import replace
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE: Final = "am"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
+from claudeops.structs import replace
 from support import cli
 from support.checkout import TESTS
 from support.estate import Estate, open_estate

@@ -12,11 +12,12 @@ import glob
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from claudeops.policy.shell.language import Glob, Literal, Parsed, SimpleCommand, Text, Word
+from claudeops.structs import replace
 
 PROGRAMS: Final = {"ok": "true", "no": "false", "say": "echo", "show": "cat", "xargs": "xargs"}
 VALUES: Final = (

@@ -9,7 +9,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -41,6 +41,7 @@ from claudeops.harness.protocol import ModelAccess
 from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, tier_policy
 from claudeops.settings.files import packaged
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from support.migrated import write_migrated
 from support.policy_cases import POLICY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -27,6 +27,7 @@ from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
 from claudeops.store.spend import ModelCalls
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from support.loopback_http import Answer, ask
 from support.store_values import claimed, queued, rules, wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.store.glance import Glance, glance
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.web.acting import act_endpoints
 from claudeops.web.acts import Acting
 from claudeops.web.api.description import description_endpoints

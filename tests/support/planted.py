@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.system_calls import system_call_numbers
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.structs import replace
 from support import reaching
 from support.levels import PATH
 from support.waiting import PATIENCE_SECONDS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.domain.probes.probe import Observation, Probe, ProbeState, Saw, Standing, TcpLook
 from claudeops.domain.probes.state_machine import ProbeStep, step
+from claudeops.structs import replace
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LETTERS: Final = {"U": Saw.UP, "D": Saw.DEGRADED, "F": Saw.DOWN, "?": Saw.NOTHING}

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.store.connection.engines import parse_url
 from claudeops.store.tables.all_tables import metadata
+from claudeops.structs import replace
 from support.estate import Estate
 
 Tables = dict[str, list[dict[str, object]]]

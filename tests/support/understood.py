@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import msgspec
 
 from claudeops.domain.estate.estate import Estate, MaintenanceWindow, Service
 from claudeops.formats.estate.combine import combine
@@ -38,7 +38,9 @@ def understood(text: str) -> dict[str, object]:
 
 def facts(service: Service) -> dict[str, object]:
     """Return what is known of a service, apart from its name."""
-    known: dict[str, object] = {key: value for key, value in asdict(service).items() if key not in {"name", "source"}}
+    known: dict[str, object] = {
+        key: value for key, value in msgspec.structs.asdict(service).items() if key not in {"name", "source"}
+    }
     known["aliases"], known["dependencies"] = list(service.aliases), list(service.dependencies)
     known["maintenance"] = [written(window) for window in service.maintenance]
     return {"line": service.source.line} | {key: value for key, value in known.items() if value}

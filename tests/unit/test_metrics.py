@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -20,6 +19,7 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Counting, SessionListener
 from claudeops.metrics import DECLARED, ON_RECORD, KnownSets, LiveMetrics, Metrics
+from claudeops.structs import replace
 from support.store_values import ending, running
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from claudeops.app.node import Node
@@ -16,6 +15,7 @@ from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.logs import LogEvent
 from claudeops.settings.alerts import load_alerts
+from claudeops.structs import replace
 
 
 def alerts_file(node: Node) -> OperatorFile[Rules]:

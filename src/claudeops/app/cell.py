@@ -11,12 +11,12 @@ import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
 from claudeops.clock import Clock
@@ -42,6 +42,7 @@ from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.tiers import NodeScope
 from claudeops.settings import Settings
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 _LOOK_SECONDS: Final = 30.0  # for the search for stray processes
@@ -76,8 +77,7 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
     return chosen.cell
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundLooks:
+class FoundLooks(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon can run for sessions."""
 
     cells: Mapping[str, LookCell]  # by program

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ from claudeops.engine.system import Shutdown, give_memory_back
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
+from claudeops.structs import replace
 from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024

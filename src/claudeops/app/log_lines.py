@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.sessions import Session, Status
 from claudeops.engine.session_log.lines import SessionLogLines
@@ -37,13 +37,12 @@ _NO_VERDICTS: Final[Mapping[str, CallVerdict]] = {}
 Verdicts = Callable[[int], Awaitable[Mapping[str, CallVerdict]]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionLogs:
+class SessionLogs(msgspec.Struct, frozen=True, kw_only=True):
     """`claudeops.web.ports.LogLines`."""
 
     records: Records
     verdicts: Verdicts  # on the calls of a session; raises `StoreError`
-    threads: Threads = field(default_factory=partial(Threads, most=_MOST_READINGS))
+    threads: Threads = msgspec.field(default_factory=partial(Threads, most=_MOST_READINGS))
 
     async def open(self, session_id: int) -> LogPlace | None:
         """Return the log of a session, unopened."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
+
+import msgspec
 
 from claudeops.app.cell import (
     FoundLooks,
@@ -63,6 +64,7 @@ from claudeops.store.database import WAKE_SOCKET, Database
 from claudeops.store.locks import claim_database
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble, Threads
 from claudeops.web.ports import Logins
 
@@ -72,8 +74,7 @@ _ANSWER_SECONDS: Final = 30.0  # how long a disk may take to answer
 _FILES: Final = Threads(most=4)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a daemon, or one foreground chain, works with."""
 
     settings: Settings

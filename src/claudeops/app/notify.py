@@ -6,11 +6,12 @@ Part of the composition root.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 import anyio
+import msgspec
 
 from claudeops.app.node import Node
 from claudeops.domain.events import EventLevel
@@ -26,14 +27,14 @@ from claudeops.notify.questions import ChatQuestions
 from claudeops.notify.sender import NoticeSender
 from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
+from claudeops.structs import replace
 from claudeops.tasks import Waiter
 from claudeops.text import clip
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.texts import Wording, message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Notifications:
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
     """What notifies people and takes their answers while the daemon runs."""
 
     sender: NoticeSender

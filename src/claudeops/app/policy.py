@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from claudeops.policy.policy_file import in_force
 from claudeops.policy.replay import MOST_CALLS, RecordedCall, ReplayBound, ReplayCount
 from claudeops.policy.tiers import PolicyJudgement
 from claudeops.settings import Settings, policy_document, policy_of
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 TRY_SECONDS: Final = 5.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -27,6 +26,7 @@ from claudeops.errors import StoreError
 from claudeops.formats.network.headers import of_tier, places_by_name
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text.redact import Redactor
 

@@ -13,13 +13,13 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict
 
 import anyio
+import msgspec
 
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import Node, open_node
@@ -55,6 +55,7 @@ from claudeops.settings.model import (
 from claudeops.settings.sessions import AccessSettings
 from claudeops.settings.where import PlaceSettings
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 
 LONGEST_SECONDS: Final = 600.0
@@ -73,8 +74,7 @@ _HARNESS: Final = "claude"
 _A_MONTH: Final = 2_678_400.0  # the longest interval allowed, so that the chain at the start is the only one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rehearsed:
+class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a rehearsal, and what in it was not as expected."""
 
     record: Record
@@ -224,16 +224,15 @@ def _telling_only(chat: PlayedChat | None, settings: Settings) -> Settings:
 # --- the course of a rehearsal ------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True, slots=True)
-class Watcher:
+class Watcher(msgspec.Struct, kw_only=True):
     """Follows what the daemon has on record, as a person at a second terminal could."""
 
     store: Store
     facts: Subscription
-    turns: list[ProbeTurn] = field(default_factory=list)
-    own_events: list[EventRaised] = field(default_factory=list)  # that no session wrote
-    _kept: Mapping[str, StoredProbe] = field(default_factory=dict)
-    _looked: anyio.Event = field(default_factory=anyio.Event)  # another one for each look
+    turns: list[ProbeTurn] = msgspec.field(default_factory=list)
+    own_events: list[EventRaised] = msgspec.field(default_factory=list)  # that no session wrote
+    _kept: Mapping[str, StoredProbe] = msgspec.field(default_factory=dict)
+    _looked: anyio.Event = msgspec.field(default_factory=anyio.Event)  # another one for each look
 
     async def run(self) -> None:
         """Follow it until cancelled."""

@@ -10,7 +10,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -33,6 +33,7 @@ from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.reading.calls import verdicts
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 from claudeops.web.api.description import description_endpoints
 from claudeops.web.api.table import api_endpoints

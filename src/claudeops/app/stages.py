@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -66,14 +65,13 @@ class StartUp(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageEntry, ...]
 
 
-@dataclass(kw_only=True, slots=True)
-class StageWriter:
+class StageWriter(msgspec.Struct, kw_only=True):
     """Writes the file while a node starts. A file that cannot be written keeps nothing from starting."""
 
     file: Path
     clock: Clock
     write: Callable[[Callable[[], None]], Awaitable[None]]  # runs the work where it may block
-    _entered: dict[str, datetime] = field(default_factory=dict)
+    _entered: dict[str, datetime] = msgspec.field(default_factory=dict)
 
     async def enter(self, name: str) -> None:
         """Say that a stage begins, and so that the one before it is done."""

@@ -14,6 +14,7 @@ from ipaddress import ip_network
 from typing import Final
 
 import anyio
+import msgspec
 from starlette.responses import Response
 
 from claudeops.app.node import Node
@@ -72,8 +73,7 @@ def _closed() -> None:
     return
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What pages and the API add to the listener."""
 
     endpoints: Sequence[Endpoint] = ()
@@ -85,8 +85,7 @@ class Parts:
     close: Callable[[], None] = _closed  # called at the end
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Web:
+class Web(msgspec.Struct, frozen=True, kw_only=True):
     """What the listener gets of the daemon."""
 
     settings: Settings

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
 from claudeops.cli.reply import Exit, not_found_body, print_document, print_failure
 from claudeops.cli.text.layout import Layout, Style
@@ -24,8 +24,7 @@ from claudeops.text.escapes import visible
 Body = dict[str, object]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnswerShape:
+class AnswerShape(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is printed."""
 
     as_json: bool = False
@@ -33,14 +32,13 @@ class AnswerShape:
     watch: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandAnswer:
+class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a command found, for programs and for people."""
 
     body: Body
     draw: Callable[[Layout], Sequence[str]]
     exit_code: Exit = Exit.OK
-    to_stderr: bool = field(default=False)  # a sentence that says what is missing
+    to_stderr: bool = msgspec.field(default=False)  # a sentence that says what is missing
 
 
 def present(

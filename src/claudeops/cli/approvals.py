@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from claudeops.store.approvals import Approvals
 from claudeops.store.database import Database
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import input_of, listed, scripts_of, to_entry
+from claudeops.structs import replace
 from claudeops.text.escapes import unmistakable, unmistakable_line, visible
 
 _NAME: Final = "list-approvals"

@@ -7,7 +7,6 @@ import difflib
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -33,6 +32,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
 from claudeops.logs import Logger
 from claudeops.settings import Settings
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 from claudeops.text import casefold_key, one_line, unique
 from claudeops.text.escapes import visible

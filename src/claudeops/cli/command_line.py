@@ -34,7 +34,7 @@ _REPORT_IT: Final = "This is a bug in claudeops: report it with the lines on std
 _DEEPEST: Final = 100  # ancestors; bounds the walk up the process tree
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)  # msgspec takes 6 ms, which ``--help`` does without
 class CommandLine:
     """What a command line asks for, as far as that is known before it is parsed."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -14,6 +13,7 @@ from claudeops.domain.probes.record import ping_line
 from claudeops.settings.environ import names_a_secret
 from claudeops.store.database import Database
 from claudeops.store.probes import Probes
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 _PING: Final = "ping"

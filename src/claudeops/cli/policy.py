@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -37,13 +36,13 @@ from claudeops.policy.rules import CommandRule
 from claudeops.policy.tiers import NodeScope, Policy, TierPolicy, explain
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
 from claudeops.settings.files import default_policy_path
+from claudeops.structs import replace
 
 _EXAMPLE: Final = "example"
 """Stands for the session id in the paths of a session's own directories."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyQuestion:
+class PolicyQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What ``policy test`` asks: one call, at which tiers, under which policy."""
 
     command: str | None

@@ -7,12 +7,12 @@ to say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.cli.reply import CommandResult, Exit, not_found_body, print_failure, print_result
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, status_cell, table
@@ -40,8 +40,7 @@ _PROBE: Final = "probe"
 Body = dict[str, object]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is declared, and how it stands on record."""
 
     probes: tuple[Probe, ...]

@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -248,8 +247,7 @@ def _log_to(path: Path, settings: Settings) -> Iterator[Logger]:
 # --- output -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinishedRehearsal:
+class FinishedRehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """One rehearsal that has ended."""
 
     named: NamedScenario
@@ -355,7 +353,7 @@ def body_of(done: FinishedRehearsal) -> dict[str, object]:
         "interrupted": done.result.interrupted,
         "shortfalls": list(done.result.shortfalls),
         "decision": record.sessions[-1].decision_reason if record.sessions else None,
-        "times_seconds": None if times is None else asdict(times),
+        "times_seconds": None if times is None else msgspec.structs.asdict(times),
         "cost_usd": done.spent_usd,
         "sessions": [
             {

@@ -86,7 +86,7 @@ class StopReason(StrEnum):
     MAX_TURNS_REACHED = "max_turns_reached"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)  # msgspec takes 6 ms, which ``--help`` does without
 class CommandResult:
     """What a command prints, for people and for programs, and its exit status."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from functools import partial
@@ -38,8 +37,7 @@ _LEVELS: Final = ("critical", "warning", "info")
 Fact = tuple[str, TableCell | str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StatusShown:
+class StatusShown(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is shown."""
 
     daemon: Liveness

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
@@ -38,6 +38,7 @@ from claudeops.harness import HARNESSES
 from claudeops.store.reading import session_ids
 from claudeops.store.sessions import Records
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Redact
 
@@ -149,8 +150,7 @@ def _say_that_nothing_runs() -> None:
 # --- one chain ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainTail:
+class ChainTail(msgspec.Struct, frozen=True, kw_only=True):
     """Prints the sessions of one chain, one after the other."""
 
     records: Records

@@ -13,11 +13,11 @@ import os
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -39,16 +39,15 @@ _MOST: Final = 256  # datagrams that are read at once; the kernel holds no more 
 _MODE: Final = 0o600  # only the daemon's user, and root, may wake it
 
 
-@dataclass(kw_only=True, slots=True)
-class WakeUps:
+class WakeUps(msgspec.Struct, kw_only=True):
     """The wake-ups of one process; for one event loop."""
 
     file: Path  # of the socket
     log: Logger
     look_seconds: float = LOOK_SECONDS
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep  # after a wake-up by a datagram
-    _wakes: list[Callable[[], None]] = field(default_factory=list)
-    _wakes_by_others: list[Callable[[], None]] = field(default_factory=list)
+    _wakes: list[Callable[[], None]] = msgspec.field(default_factory=list)
+    _wakes_by_others: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _has_written: bool = False  # this process, since the last look
 
     def join(self, wake: Callable[[], None], *, own: bool = True) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 
@@ -20,16 +21,14 @@ class Recheck(ClosedSet):
     UNKNOWN = "unknown", "not known: it is degraded, there was no look at it, or the look failed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """What a call would change: one entry of the cooldown ledger."""
 
     kind: str  # ``restart``, ``redeployment``
     service: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastAction:
+class PastAction(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the cooldown ledger. Rules and limits need no more than its kind, service and time."""
 
     kind: str
@@ -57,8 +56,7 @@ class PastAction:
         return None if self.error == NO_RESULT_SEEN else self.success
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionLimit:
+class ActionLimit(msgspec.Struct, frozen=True, kw_only=True):
     """At most ``count`` actions of a kind on one service within a sliding window."""
 
     count: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 
@@ -17,8 +17,7 @@ class TextKind(ClosedSet):
     MANIFEST = "manifest", "the `CLAUDE-OPS.md` of a repository"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BriefingText:
+class BriefingText(msgspec.Struct, frozen=True, kw_only=True):
     """A text that a session was given; the text itself is not kept."""
 
     kind: TextKind

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.actions import Action
 from claudeops.domain.looks import EvidenceLook, LookCall
@@ -49,8 +51,7 @@ class Verdict:
     grants: tuple[Grant, ...] = ()  # what filters let through for it, where there are any
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolEnd:
+class ToolEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a tool call as the stream showed it."""
 
     tool_use_id: str
@@ -58,8 +59,7 @@ class ToolEnd:
     is_error: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CliRefusal:
+class CliRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the CLI itself refused: the gate was never asked, or had said yes."""
 
     call: ToolCall

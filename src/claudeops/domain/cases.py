@@ -16,14 +16,16 @@ Whether an action held is read from what was seen afterwards:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.report.report import PastCheck, ServiceStatus
+from claudeops.structs import replace
 from claudeops.text import one_line
 
 LOOKED_BACK: Final = timedelta(days=365)
@@ -42,8 +44,7 @@ class Result(StrEnum):
     UNKNOWN = "unknown"  # nobody looked afterwards
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastChain:
+class PastChain(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier chain that dealt with the service."""
 
     chain: int
@@ -52,8 +53,7 @@ class PastChain:
     same_condition: bool = False  # it raised an event that the present chain has raised too
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """The rows about one service, each oldest first; those of the present chain are not among them."""
 
     service: str
@@ -62,8 +62,7 @@ class History:
     checks: tuple[PastCheck, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """One action of a case and what it led to."""
 
     kind: str
@@ -73,8 +72,7 @@ class Remedy:
     followed_up: bool = False  # a look at exactly this has found it well
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What one earlier chain found about a service and did about it."""
 
     service: str

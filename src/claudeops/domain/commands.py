@@ -7,8 +7,9 @@ may die between any two of these: `lost_because` says what its successor makes o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 
@@ -20,13 +21,12 @@ class CommandName(ClosedSet):
     STOP = "stop", "end one session, or all that is left of one chain"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One request to the daemon, as its row has it."""
 
     id: int
     name: str  # a `CommandName`, or one that only a newer release knows
-    arguments: Mapping[str, object] = field(default_factory=dict)
+    arguments: Mapping[str, object] = msgspec.field(default_factory=dict)
     requested_by: str | None
     requested_at: datetime
     taken_at: datetime | None = None  # by a daemon; in what a daemon takes: by an earlier one that never ended it
@@ -35,8 +35,7 @@ class Command:
     error: str | None = None  # why nothing came of it, one sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopTarget:
+class StopTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be stopped: one session, or everything of a chain that has not ended."""
 
     session_id: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 
@@ -15,8 +15,7 @@ class EventLevel(ClosedSet):
     CRITICAL = "critical", "worth waking somebody"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to be written; the same fingerprint again raises the count of the open one."""
 
     level: EventLevel

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from claudeops.domain.events import EventLevel
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What is on record, at one moment."""
 
     at: datetime

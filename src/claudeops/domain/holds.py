@@ -23,17 +23,19 @@ headers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
 
+import msgspec
+
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.chains.failure import kind_of_call
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.sessions import Ending, FailureKind, Outcome, Session
+from claudeops.structs import replace
 
 TRIAL_LEASE: Final = timedelta(hours=2)
 """How long the other sessions wait for a silent trial; the trial's own clocks end it long before that."""
@@ -61,8 +63,7 @@ TRIAL_KINDS: Final = frozenset({HoldKind.BREAKER, HoldKind.PARKED})
 """Holds that only a served session ends: time alone does not turn a refused key into a good one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why no session is started, and when that ends."""
 
     kind: HoldKind
@@ -155,8 +156,7 @@ REFUSALS: Final = {
 """Which hold a refusal leads to; other failures lead to none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackOff:
+class BackOff(msgspec.Struct, frozen=True, kw_only=True):
     """A wait that doubles: ``first``, then twice that, up to ``longest``."""
 
     first: timedelta
@@ -176,8 +176,7 @@ _BACK_OFFS: Final = {
 _UNSERVED: Final = BackOff(first=timedelta(minutes=1), longest=timedelta(minutes=15))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApiRefusal:
+class ApiRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """The model API did not serve a call."""
 
     kind: FailureKind  # one of `REFUSALS`
@@ -303,8 +302,7 @@ def _reason(refusal: ApiRefusal) -> str:
 # --- capacity: how many sessions a claim may take ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """How many sessions may start now."""
 
     sessions: int = 1  # in all
@@ -341,8 +339,7 @@ _PREFIX: Final = "anthropic-ratelimit-"
 _PLAN_RESET: Final = f"{_PREFIX}unified-reset"  # of a subscription: seconds since the epoch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApiAnswer:
+class ApiAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How one call was answered."""
 
     status: int
@@ -403,8 +400,7 @@ def _resets(headers: Mapping[str, str]) -> Iterator[datetime]:
         return
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApiError:
+class ApiError(msgspec.Struct, frozen=True, kw_only=True):
     """An error in the API's own words: https://docs.anthropic.com/en/api/errors."""
 
     type: str

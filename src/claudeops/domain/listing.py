@@ -6,9 +6,10 @@ nothing: no entry is shown twice, and none is left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import Outcome
@@ -27,8 +28,7 @@ _LARGEST_ID: Final = 2**31 - 1
 _UUID_CHARACTERS: Final = frozenset("0123456789abcdef-")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries a list shows. A filter that a list has no column for is not asked of it; `None` filters nothing."""
 
     since: datetime | None = None  # UTC; entries of this moment and later
@@ -42,8 +42,7 @@ class Listing:
     after: int | None = None  # the newest id that is known; without ``before`` a page has the oldest of what came later
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page(Generic[T]):
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A part of a list, newest first."""
 
     items: tuple[T, ...]
@@ -102,8 +101,7 @@ def _age(text: str) -> timedelta | None:
 # --- ids that people write --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
     """How a person names a session: by its id, or by the beginning of the id that its CLI gave it."""
 
     number: int | None

@@ -6,10 +6,13 @@ A look means that something was asked and answered, not what the answer was: rea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import re2
+
+from claudeops.structs import replace
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -23,8 +26,7 @@ _CURL_ERROR: Final = re2.compile(r"(?i)connect to ([^\s]+) port ([0-9]{1,5})\b")
 _AFTER_A_URL: Final = ".,;:!?]}"  # punctuation of the sentence around it
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where something answers. The query is left out: it says what was asked, not whom."""
 
     host: str  # lower case; every name of this machine itself is ``localhost``
@@ -37,16 +39,14 @@ class Address:
         return self.host == "localhost"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InRepository:
+class InRepository(msgspec.Struct, frozen=True, kw_only=True):
     """Where a look at a repository runs. Paths are absolute."""
 
     directory: str
     root: str  # the tree that it may see something of: the repositories' directory, or one that a manifest names
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LookCall:
+class LookCall(msgspec.Struct, frozen=True, kw_only=True):
     """A command that the daemon runs for an allowed call, once, in a cell of its own; its output is the session's."""
 
     id: str = ""  # in the rendered text, instead of the program: the call's tool_use_id and the command's number

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.history import KEPT_BUCKETS, KEPT_HOURS
 
@@ -17,8 +18,7 @@ KEYS_KEPT: Final = timedelta(hours=24)
 """For which the answer to a call with an `Idempotency-Key` is kept."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cutoffs:
+class Cutoffs(msgspec.Struct, frozen=True, kw_only=True):
     """What is older than these is removed. UTC; age counts from the end of a session, or of a condition."""
 
     details: datetime  # for long texts, service checks, events and notices that are over, and logs
@@ -76,8 +76,7 @@ def next_rows(rows: int, seconds: float) -> int:
     return min(MOST_ROWS, rows * 2) if seconds < _QUICK_SECONDS else rows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemovalStep:
+class RemovalStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one step of the removal did."""
 
     done: int = 0  # rows of the requested kind; for chains: their sessions

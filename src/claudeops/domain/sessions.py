@@ -6,9 +6,10 @@ unknown (never 0 for unknown); durations carry their unit in the name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.calls import CliRefusal, ToolEnd
@@ -120,8 +121,7 @@ class DecisionReason(ClosedSet):
 # --- sessions -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Handover:
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
     """What the next tier is told; stored as JSON in ``sessions.context``."""
 
     reason: str
@@ -131,8 +131,7 @@ class Handover:
     started_for: tuple[str, ...] = ()  # services that the chain must still report on
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewSession:
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session to be queued: one row."""
 
     tier: int
@@ -149,8 +148,7 @@ class NewSession:
     started_by: str | None = None  # the person or token at whose wish it is queued; None: the daemon queues it itself
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A session row as the engine sees it. ``root_session_id`` names the chain; a root names itself."""
 
     id: int
@@ -199,8 +197,7 @@ class Session:
 # --- endings and decisions ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about a session once its process is gone; ``store.finish`` writes all of it."""
 
     session_id: int
@@ -243,8 +240,7 @@ class Ending:
     stopped_for: DecisionReason | None = None  # why the daemon stopped it, where that is also the decision
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from a session's end. ``next`` is the next tier's session, or (``session_failed``) a retry."""
 
     reason: DecisionReason
@@ -252,16 +248,14 @@ class Decision:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suppressed:
+class Suppressed(msgspec.Struct, frozen=True, kw_only=True):
     """A session that was asked for and not queued; the event that says so is already written."""
 
     reason: DecisionReason
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """What ``store.finish`` committed."""
 
     decision: Decision

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Session
@@ -57,8 +58,7 @@ class StopControl:
         await self._hurried.wait()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The clocks of a session, in seconds."""
 
     session: float  # wall clock, from spawn to exit
@@ -289,8 +289,7 @@ class RunningSessions(dict[int, tuple[Session, StopControl]]):
             control.hurry()
 
 
-@dataclass(slots=True)
-class _OpenCall:
+class _OpenCall(msgspec.Struct):
     """A tool call that has no result yet."""
 
     time: ToolTime

@@ -16,9 +16,10 @@ import itertools
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, ProbedPlaces, StatementSource
@@ -27,6 +28,7 @@ from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
 from claudeops.formats.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
 from claudeops.logs import LogEvent, Logger
+from claudeops.structs import replace
 from claudeops.tasks import Threads, check_abandoned
 from claudeops.text import regex
 from claudeops.text.escapes import visible
@@ -121,8 +123,7 @@ class Estates:
             return ProbedPlaces(hosts=self.latest.probed, ports=self.latest.probed_ports)
 
 
-@dataclass(kw_only=True, slots=True)
-class UnboundRules:
+class UnboundRules(msgspec.Struct, kw_only=True):
     """Keeps one event about the sentences of manifests that read like prohibitions and forbid nothing."""
 
     events: Probes
@@ -143,8 +144,7 @@ class UnboundRules:
         self._noted = unbound
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """A repository as it was last read."""
 
     stamp: _Stamp
@@ -153,11 +153,10 @@ class _Known:
     passed_over: str = ""  # what of it is not looked at, a sentence with the remedy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True, kw_only=True):
     """All repositories as they were last read, and the estate that was made of them."""
 
-    known: Mapping[str, _Known] = field(default_factory=dict)
+    known: Mapping[str, _Known] = msgspec.field(default_factory=dict)
     manifests: tuple[Manifest, ...] = ()
     estate: Estate = NO_ESTATE
 

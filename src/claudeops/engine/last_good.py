@@ -7,9 +7,10 @@ hangs; what that thread finds too late is lost, and is found anew by the next lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+import msgspec
 
 from claudeops.errors import ConfigurationError
 
@@ -19,8 +20,7 @@ Signature = tuple[tuple[int, int, int, int], ...]
 """Of some files: the device, number, size and time of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class LastGood(Generic[T]):
+class LastGood(msgspec.Struct, Generic[T], frozen=True):
     """The value that serves."""
 
     value: T

@@ -12,13 +12,13 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.estate.estate import Fault, StatementSource
 from claudeops.engine.prompt_files import Notices
@@ -56,8 +56,7 @@ _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Files = Mapping[str, Library]  # by path, as faults name it
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryPlace:
+class LibraryPlace(msgspec.Struct, frozen=True):
     """Where the texts of one origin lie."""
 
     directory: Path
@@ -71,11 +70,10 @@ class LibraryPlace:
         return self.repository if origin_fault(self.repository) is None else _shown(self.repository)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """What was last read of one place."""
 
-    files: Files = field(default_factory=dict)  # the last good reading of each file that is still there
+    files: Files = msgspec.field(default_factory=dict)  # the last good reading of each file that is still there
     library: Library = NO_LIBRARY
 
 

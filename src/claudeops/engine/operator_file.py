@@ -6,7 +6,7 @@ Its disk may hang, so it is looked at in a thread and within a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -20,6 +20,7 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
 from claudeops.store.schedules import Schedules
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble, Threads
 
 LOOK_SECONDS: Final = 5.0

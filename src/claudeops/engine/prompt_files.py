@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.errors import ConfigurationError
@@ -21,8 +22,7 @@ READ_SECONDS: Final = 10.0
 _READERS: Final = Threads(most=4)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True, kw_only=True):
     """A tier's fixed task text, as it is now."""
 
     text: str

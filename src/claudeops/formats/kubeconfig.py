@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from claudeops.formats.estate import trees
 from claudeops.formats.estate.trees import Node, NodeList, NodeTable, Scalar, UnreadableError
 
@@ -43,8 +45,7 @@ class KubeconfigText:
         return bool(self.text or self.file)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterUpstream:
+class ClusterUpstream(msgspec.Struct, frozen=True, kw_only=True):
     """A context that can be served: where its API server is, and what proves who asks."""
 
     context: str
@@ -58,16 +59,14 @@ class ClusterUpstream:
     key: KubeconfigText = KubeconfigText()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnservedContext:
+class UnservedContext(msgspec.Struct, frozen=True, kw_only=True):
     """A context that cannot be served."""
 
     context: str
     reason: str  # the rest of a sentence about the context
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kubeconfig:
+class Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a kubeconfig says."""
 
     current: str  # a context, perhaps one that is not there; empty: none is chosen
@@ -76,8 +75,7 @@ class Kubeconfig:
     files: tuple[str, ...] = ()  # that hold keys and tokens of users, also of those whom no context serves
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilteredContext:
+class FilteredContext(msgspec.Struct, frozen=True, kw_only=True):
     """A context that a filter serves."""
 
     context: str
@@ -141,8 +139,7 @@ def filtered(contexts: Iterable[FilteredContext], *, current: str, port: int, au
     return written
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """What stands in a list under a name."""
 
     directory: str = ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.estate.estate import Fault, Service, StatementSource
+from claudeops.structs import replace
 from claudeops.text import regex
 from claudeops.text.toml_file import NotTomlError
 from claudeops.text.toml_file import parse as parse_toml
@@ -58,8 +60,7 @@ LOWEST_TIER: Final[Mapping[LibraryKind, int]] = {LibraryKind.CHECK: 1, LibraryKi
 """The lowest tier that may use a text of a kind, whatever the text says: playbooks act."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryText:
+class LibraryText(msgspec.Struct, frozen=True, kw_only=True):
     """One text."""
 
     kind: LibraryKind
@@ -76,8 +77,7 @@ class LibraryText:
         return -(-(len(self.name) + len(self.text)) // _CHARACTERS_PER_TOKEN)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True, kw_only=True):
     """Texts, and what could not be used."""
 
     texts: tuple[LibraryText, ...] = ()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
 import msgspec
@@ -162,16 +161,14 @@ BETAS: Final = frozenset(
 _BETA_DATE: Final = regex.Pattern(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestObjection:
+class RequestObjection(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request is not passed on, as one sentence."""
 
     message: str
     model: bool = False  # it concerns the model alone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelRequest:
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is passed on, and the most that it can use."""
 
     body: bytes  # our own encoding

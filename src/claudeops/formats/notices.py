@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -70,27 +69,24 @@ _KEYS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretPlace:
+class SecretPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a secret is: in a variable, or in a file beside this one."""
 
     variable: str = ""
     file: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedTarget:
+class NamedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A target, and where its secrets are."""
 
     target: Target
     line: int  # for messages
-    secrets: Mapping[str, SecretPlace] = field(default_factory=lambda: MappingProxyType({}))  # by their keys
+    secrets: Mapping[str, SecretPlace] = msgspec.field(default_factory=lambda: MappingProxyType({}))  # by their keys
     place: str = ""  # the id of the chat
     api: str = ""  # no slash at its end
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoticesDocument:
+class NoticesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a file says."""
 
     targets: tuple[NamedTarget, ...]

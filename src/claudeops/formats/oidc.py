@@ -92,8 +92,7 @@ class OidcClient:
         return next(named, self.public_urls[0])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Endpoints:
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     """Where the provider takes what."""
 
     authorization: str  # of the person's browser
@@ -120,16 +119,14 @@ class LoginStart:
     secret: str = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoginSuccess:
+class LoginSuccess(msgspec.Struct, frozen=True, kw_only=True):
     """A login that the provider has vouched for, and where to go now."""
 
     login: Login
     wanted: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoginFailure:
+class LoginFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a person is not logged in."""
 
     sentence: str  # for the person

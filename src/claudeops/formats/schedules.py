@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from typing import Final
@@ -49,8 +48,7 @@ class _Document(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     schedule: tuple[_Entry, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a file does not say itself."""
 
     highest_tier: int

@@ -8,7 +8,6 @@ open call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -36,6 +35,7 @@ from claudeops.formats.stream.framing import as_count, as_object, as_text
 from claudeops.formats.stream.results import NO_DETAIL
 from claudeops.formats.stream.tallies import CallTally, LineTally, TextTally
 from claudeops.harness.codex_schema import OUTPUT_CHARS, CodexCall, call_of, dropped_events, without_nulls
+from claudeops.structs import replace
 
 Events = tuple[StreamEvent, ...]
 
@@ -251,16 +251,14 @@ def with_last_message(transcript: Transcript, text: str) -> Transcript:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The first failure, in the words for the session's row."""
 
     text: str
     category: ErrorCategory
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Usage:
+class _Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the last completed turn."""
 
     input_tokens: int
@@ -269,8 +267,7 @@ class _Usage:
     reasoning: int
 
 
-@dataclass(kw_only=True, slots=True)
-class _Turns:
+class _Turns(msgspec.Struct, kw_only=True):
     """Accumulates turns and their ends."""
 
     started: int = 0

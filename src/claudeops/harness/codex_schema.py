@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.formats.stream.blocks import ToolUse
 from claudeops.formats.stream.framing import as_count, as_int, as_object, as_text, as_texts
@@ -100,8 +101,7 @@ _FAILED: Final = frozenset({"failed", "declined"})
 _DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CodexCall:
+class CodexCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call, as one item shows it."""
 
     id: str  # "" when the item has none

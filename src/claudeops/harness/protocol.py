@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.formats.stream import Malformed, StreamEvent, StreamFrame, Transcript
 
@@ -38,8 +40,7 @@ class ModelAccess:
     secret: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capabilities:
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a CLI can do; the daemon either does without a capability that is ``False``, or refuses to."""
 
     gate: bool  # every tool call is answered before it runs
@@ -60,8 +61,7 @@ class Resumed:
     log: bytes = field(repr=False)  # its log, after those of the sessions that it went on with itself
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What a harness needs to know about one session."""
 
     binary: str  # path of the CLI
@@ -80,7 +80,7 @@ class Spec:
     path: str  # PATH of the child
     shell: str = "/bin/bash"  # with which it starts tools
     read_only: bool = True  # nothing may be changed: a tier that only observes, and every tier in a dry run
-    passed_env: Mapping[str, str] = field(default_factory=dict)  # variables of ours and of the operator
+    passed_env: Mapping[str, str] = msgspec.field(default_factory=dict)  # variables of ours and of the operator
     base_url: str | None = None  # the model API; None = the CLI's own default
     credential: CredentialKind | None = None
     credential_fd: int | None = None  # the child reads the credential here, so that no tool inherits it
@@ -91,16 +91,14 @@ class Spec:
     mcp_call_seconds: float | None = None  # how long a call of one of their tools may take; None = the same
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextFile:
+class TextFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that the CLI reads."""
 
     path: str  # absolute, in a directory of the session
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CliCommand:
+class CliCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What to start. ``argv`` holds flags only: no prompt, no secret."""
 
     argv: tuple[str, ...]
@@ -110,8 +108,7 @@ class CliCommand:
     last_message: str | None = None  # path of the file in which the CLI leaves its last words
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GateRequest:
+class GateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI asks whether a tool call may run."""
 
     request_id: str
@@ -119,22 +116,19 @@ class GateRequest:
     question: QuestionWay = QuestionWay.HOOK
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GateCancelled:
+class GateCancelled(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI no longer waits for an answer; the call does not run."""
 
     request_id: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitMismatch:
+class InitMismatch(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI's init line has other tools, another permission mode or other MCP servers than were asked for."""
 
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecutedCall:
+class ExecutedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI reports the input with which a tool call has run, and waits for an acknowledgement."""
 
     request_id: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -39,8 +38,7 @@ class CallOutcome(StrEnum):
     UNCLEAR = "unclear"  # no answer outcome: it may have been done
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BotReply:
+class BotReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a call."""
 
     outcome: CallOutcome

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.notices.refusals import CONTENT, RefusalCause
@@ -21,8 +22,7 @@ NOT_BEGUN: Final = "the courier ended before it had begun"
 _MOST_FAILURES: Final = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryResult:
+class DeliveryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one message."""
 
     result: DeliveryOutcome
@@ -41,8 +41,7 @@ class Carrier(Protocol):
         """
 
 
-@dataclass(kw_only=True, slots=True)
-class Streak:
+class Streak(msgspec.Struct, kw_only=True):
     """How the messages of one delivery fare, one after the other."""
 
     failures: int = 0  # in a row

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.notices.approvers import Approver, approver_of
@@ -69,8 +70,7 @@ class Buttons:
     no: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutgoingQuestion:
+class OutgoingQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A message that is about to be sent."""
 
     message_id: int  # ours
@@ -78,8 +78,7 @@ class OutgoingQuestion:
     buttons: Buttons
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TapResult:
+class TapResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a tap."""
 
     text: str  # for the person who tapped
@@ -283,8 +282,7 @@ class ChatCarrier(ABC):
 # --- what messages show -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EditResult:
+class EditResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of an edit."""
 
     is_done: bool

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Pending, Settlement, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
@@ -21,6 +22,7 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Carrier, DeliveryResult
 from claudeops.store.notify.outbox import Outbox
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble, Waiter
 from claudeops.wording.notices.texts import Wording, folded
 
@@ -46,11 +48,10 @@ def _uncounted(_channel: str, _result: DeliveryOutcome) -> None:
     return
 
 
-@dataclass(kw_only=True, slots=True)
-class _TargetState:
+class _TargetState(msgspec.Struct, kw_only=True):
     """How a target has fared lately."""
 
-    due: anyio.Event = field(default_factory=anyio.Event)
+    due: anyio.Event = msgspec.field(default_factory=anyio.Event)
     failures: int = 0  # in a row
     until: datetime | None = None  # it is left alone
 

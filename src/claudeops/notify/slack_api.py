@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,8 +25,7 @@ _CLOSE_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 512 * 1024  # of an answer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlackReply:
+class SlackReply(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a call."""
 
     result: DeliveryOutcome  # UNKNOWN: it may have been carried out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.network import forbidden_hosts
@@ -62,13 +63,12 @@ NOWHERE: Final = "::127.0.0.1:9"
 """The value of curl's ``--connect-to`` for every host not named before: the discard port of this machine."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckContext:
+class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a check may need to know besides the word itself."""
 
     place: paths.PathContext
     deep: bool = False  # everything below the paths is read
-    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read in that case
+    searched: paths.Searched = msgspec.field(default_factory=paths.Searched)  # the names that are read in that case
 
 
 Check: TypeAlias = Callable[[str, str, CheckContext], str | None]

@@ -9,7 +9,6 @@ seals them. Head and seal are also in the daemon's log, which exposes a session 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
@@ -29,8 +28,7 @@ _SEAL: Final = "results"
 """The first value of a seal, so that no seal can pass for the hash of a row."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A ``tool_calls`` row as it is first written; the fields are columns."""
 
     session_id: int

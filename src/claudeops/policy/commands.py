@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import Action
 from claudeops.domain.estate import forbidden
@@ -39,6 +40,7 @@ from claudeops.policy.shell.language import (
 )
 from claudeops.policy.shell.render import BUILTINS
 from claudeops.policy.unfold import Runs, Unfolded, unfold
+from claudeops.structs import replace
 from claudeops.text import glob, regex
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
@@ -56,24 +58,25 @@ _LEFT_OUT: Final = regex.Pattern(
 """Variables that are left out: what runs has LC_ALL=C, no terminal and no pager, whatever is set."""
 
 
-@dataclass(slots=True)
-class CommandFinding:
+class CommandFinding(msgspec.Struct):
     """The result of judging. Without a ``denial`` and a ``doubt`` the command may run."""
 
     denial: str = ""
     doubt: str = ""  # why it is not clear what it does
-    actions: list[Action] = field(default_factory=list)
-    writes: list[str] = field(default_factory=list)  # the session's own files that it changes
-    lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
+    actions: list[Action] = msgspec.field(default_factory=list)
+    writes: list[str] = msgspec.field(default_factory=list)  # the session's own files that it changes
+    lines: list[str] = msgspec.field(default_factory=list)  # every judged command line, wrapped ones too
     runs: SimpleCommand | None = None  # the command as it runs, where nothing is in doubt
     text: str = ""  # of a whole Bash call: what runs instead of it
-    runs_apart: list[LookCall] = field(default_factory=list)  # what the daemon runs for it
-    grants: list[Grant] = field(default_factory=list)  # what it changes behind the daemon's filters
-    looks: list[EvidenceLook] = field(default_factory=list)  # what it looks at, as far as its status proves it
-    names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
-    strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
-    people: dict[str, int] = field(default_factory=dict)  # how many must say yes, by what its rules want it for
-    acting: set[str] = field(default_factory=set)  # those of the lines that are actions on services
+    runs_apart: list[LookCall] = msgspec.field(default_factory=list)  # what the daemon runs for it
+    grants: list[Grant] = msgspec.field(default_factory=list)  # what it changes behind the daemon's filters
+    looks: list[EvidenceLook] = msgspec.field(default_factory=list)  # what it looks at, as far as its status proves it
+    names: dict[str, set[str]] = msgspec.field(default_factory=dict)  # of the actions' services, by the counted one
+    strangers: list[Stranger] = msgspec.field(
+        default_factory=list
+    )  # why it is denied where nobody is asked about strangers
+    people: dict[str, int] = msgspec.field(default_factory=dict)  # how many must say yes, by what its rules want it for
+    acting: set[str] = msgspec.field(default_factory=set)  # those of the lines that are actions on services
     asks_for_more: bool = False  # its rules want a yes for a command that is no action on a service
 
     def add(self, other: CommandFinding) -> None:

@@ -17,10 +17,11 @@ Pure. Settled here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import Action, PastAction
 from claudeops.domain.calls import Verdict, VerdictKind
@@ -31,6 +32,7 @@ from claudeops.domain.estate.service_names import container_of, counted_by, name
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import LOWEST_TIER, Session
+from claudeops.structs import replace
 from claudeops.text import WHERE_KINDS, clip, parts, regex
 
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
@@ -44,16 +46,14 @@ _GOES_ON_AFTER_OR_BELOW: Final = regex.Pattern(rf"[{regex.WORD}-]|[./][{regex.WO
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """What a chain knows to be unwell from other sources than its running session."""
 
     unwell: frozenset[str] = frozenset()  # services, from earlier reports, handovers and our latest probes
     request: str = ""  # the words that started the chain
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GrantedVerdict:
+class GrantedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict that counts."""
 
     verdict: Verdict

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from claudeops.domain.estate.service_names import ServiceNames
@@ -29,6 +28,7 @@ from claudeops.policy.paths import PathContext
 from claudeops.policy.rule_book import RuleMatch
 from claudeops.policy.rules import Arguments, Given, Option, RuleRefusedError
 from claudeops.policy.shell.language import shown
+from claudeops.structs import replace
 from claudeops.text import regex
 
 LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cutting could merge two services

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -30,14 +29,14 @@ from claudeops.policy.reach import JudgeScope, TierReach
 from claudeops.policy.shell import parse
 from claudeops.policy.shell.language import SimpleCommand, UnclearError
 from claudeops.policy.shell.render import render
+from claudeops.structs import replace
 from claudeops.text import glob, regex, unique
 
 _MOST_STRANGERS: Final = 5  # in a question
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyJudgement:
+class PolicyJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict, and what it is based on."""
 
     verdict: Verdict

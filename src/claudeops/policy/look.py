@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from claudeops.domain.calls import ToolCall
@@ -38,6 +37,7 @@ from claudeops.policy.rules import (
     read_arguments,
 )
 from claudeops.policy.shell.language import Certainty, Literal, SimpleCommand
+from claudeops.structs import replace
 
 AROUND: Final = EvidenceLook()
 """A look at the machine, or at something that has no name."""

@@ -6,8 +6,9 @@ Some rules check all arguments of a command together, where one argument at a ti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import Action
 from claudeops.domain.estate.strangers import Stranger
@@ -39,6 +40,7 @@ from claudeops.policy.rules import (
 from claudeops.policy.shell.language import Given as GivenWord
 from claudeops.policy.shell.language import Glob, Literal, NamedPath, StreamFile, Text, Word, shown
 from claudeops.policy.shell.render import BUILTINS
+from claudeops.structs import replace
 from claudeops.text import regex
 
 PAST_FILTERS: Final = {
@@ -66,8 +68,7 @@ class NotHereError(RuleRefusedError):
     """A command fits a rule, and cannot be run here: no other rule is tried."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleFit:
+class RuleFit(msgspec.Struct, frozen=True, kw_only=True):
     """A command that fits a rule."""
 
     path: str  # the command with its subcommands

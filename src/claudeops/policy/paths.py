@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.service_names import ServiceNames
 from claudeops.policy.places import (
@@ -45,8 +46,7 @@ _NO_WILDCARDS: Final = str.maketrans("*?[", "xxx")  # in a name that is one
 _PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[\\]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Searched:
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """Which names a search reads, as the globs of its options."""
 
     only: tuple[str, ...] = ()  # of files; none: all of them
@@ -55,19 +55,18 @@ class Searched:
     by: tuple[str, ...] = ()  # the options that leave out more of them: ``--exclude='{}'``
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PathContext:
+class PathContext(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings in which a command's paths are judged."""
 
     scope: JudgeScope
-    reach: TierReach = field(default_factory=TierReach)
+    reach: TierReach = msgspec.field(default_factory=TierReach)
     never: tuple[str, ...] = ()  # places that the policy file forbids, in addition to those that always are
     cwd: str | None = None  # absolute; None: not known, on another host or in a container
     where: tuple[str, ...] = ()  # what lies between the session and the commands; it distinguishes services
     user: str = ""  # that the commands run as; "" = the usual one
     call: str = ""  # the id of the tool call
     local: bool = True  # False: on another host or in a container, where nothing can be looked up
-    services: ServiceNames = field(default_factory=ServiceNames)  # that the policy and the manifests name
+    services: ServiceNames = msgspec.field(default_factory=ServiceNames)  # that the policy and the manifests name
     unsure: str = ""  # why nothing is changed here, although it may be looked at: it could be another service's place
 
     @property

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.actions import Action, ActionLimit
 from claudeops.domain.estate.service_names import counted_by
 from claudeops.domain.network.destination import Destination
@@ -27,8 +29,7 @@ _LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
 _PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApprovalRules:
+class ApprovalRules(msgspec.Struct, frozen=True, kw_only=True):
     """What needs a person's yes first."""
 
     commands: tuple[str, ...] = ()  # beginnings of commands: ``docker compose up``
@@ -60,8 +61,7 @@ class ApprovalRules:
         return name if any(glob.matches(name, pattern) for pattern in self.tools) else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedTool:
+class NamedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool of an MCP server that a tier may use."""
 
     name: str  # ``mcp__grafana__query``; ``*`` stands for any text
@@ -72,8 +72,7 @@ class NamedTool:
     people: int = 0  # how many must say yes to each call; 0: nobody is asked
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierRules:
+class TierRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the policy says about one tier."""
 
     tools: tuple[str, ...]  # built-in tools that exist at all, besides the one that delivers the report
@@ -94,8 +93,7 @@ class TierRules:
         return set(self.write) <= {HANDOFF}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionRule:
+class ActionRule(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of action."""
 
     verb: str  # for sentences: ``restart``
@@ -103,8 +101,7 @@ class ActionRule:
     people: int = 0  # how many must say yes to each; 0: only whom a tier asks
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Never:
+class Never(msgspec.Struct, frozen=True, kw_only=True):
     """What the file forbids at every tier, in addition to what is always forbidden."""
 
     paths: tuple[str, ...] = ()  # files and directories, with everything below
@@ -165,8 +162,7 @@ class TierPolicy:
         return self.rules.read_only and not self.rules.action_kinds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolPattern:
+class ToolPattern(msgspec.Struct, frozen=True, kw_only=True):
     """One pattern; ``body`` is None when it names the whole tool."""
 
     tool: str

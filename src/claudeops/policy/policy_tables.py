@@ -5,7 +5,6 @@ Faults in rules for commands are found when a policy file is read, not when a co
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -210,8 +209,8 @@ TABLES: Final[dict[tuple[str | int, ...], frozenset[str]]] = {
     ("actions", "*"): _keys(DeclaredAction),
     ("never",): _keys(NeverEntry),
     ("tools", "*"): _keys(ToolEntry),
-    ("commands", "*"): frozenset(field.name for field in dataclasses.fields(CommandRule)),
-    ("groups", "*"): frozenset(field.name for field in dataclasses.fields(CommandGroup)),
+    ("commands", "*"): frozenset(CommandRule.__struct_fields__),
+    ("groups", "*"): frozenset(CommandGroup.__struct_fields__),
 }
 """The keys of each table; ``*`` stands for positions, and for names that the operator chooses."""
 

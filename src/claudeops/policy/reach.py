@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
+
+import msgspec
 
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within, stranger
@@ -28,8 +29,7 @@ EVERYTHING: Final = ("*",)
 _HOST_OF_URL: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#].*)?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierReach:
+class TierReach(msgspec.Struct, frozen=True, kw_only=True):
     """What a tier's calls may be about."""
 
     hosts: tuple[str, ...] = EVERYTHING  # that commands may run on or contact
@@ -248,8 +248,7 @@ def usual_program(name: str) -> str:
     return f"/usr/bin/{name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeScope:
+class NodeScope(msgspec.Struct, frozen=True, kw_only=True):
     """The places and switches that all sessions of a daemon share. Paths are absolute."""
 
     repos_dir: str  # the operator's infrastructure as files: read, and deployed from
@@ -262,14 +261,13 @@ class NodeScope:
     estate: Estate = NO_ESTATE  # what the manifests say, as the session began
     look_client: tuple[str, ...] = ()  # the words in front of a look's id
     filters: frozenset[str] = frozenset()  # ``docker``, ``kubernetes``: reached from here through a filter alone
-    looks: Mapping[str, str] = field(default_factory=dict)
+    looks: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The programs that the daemon runs for sessions, each with "" or the sentence why it does not work here."""
-    headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    headers: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """The headers that the daemon adds to what sessions send, in lower case, each with the places that it is for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgeScope(NodeScope):
+class JudgeScope(NodeScope, frozen=True, kw_only=True):
     """A session's own places and switches, which its calls are judged against. Paths are absolute."""
 
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up

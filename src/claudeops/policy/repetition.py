@@ -12,7 +12,6 @@ CLI's fault, not the command's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
@@ -33,15 +32,14 @@ REPORTS: Final = 10
 there is one repair turn; more than that means that the session has got around the CLI's own limit."""
 
 
-@dataclass(slots=True)
-class Repetition:
+class Repetition(msgspec.Struct):
     """The failures of one session."""
 
-    _calls: dict[str, str] = field(default_factory=dict)  # open calls: key by tool_use_id
-    _streaks: dict[str, _Streak] = field(default_factory=dict)
-    _refused: set[str] = field(default_factory=set)  # ids of calls that were denied for repetition
+    _calls: dict[str, str] = msgspec.field(default_factory=dict)  # open calls: key by tool_use_id
+    _streaks: dict[str, _Streak] = msgspec.field(default_factory=dict)
+    _refused: set[str] = msgspec.field(default_factory=set)  # ids of calls that were denied for repetition
     _failed_reports: int = 0
-    _reports: set[str] = field(default_factory=set)  # open calls that deliver a report
+    _reports: set[str] = msgspec.field(default_factory=set)  # open calls that deliver a report
     _exhausted_reason: str | None = None
 
     def started(self, tool_use_id: str, name: str, given: Mapping[str, object] | None) -> None:
@@ -91,8 +89,7 @@ class Repetition:
         return self._exhausted_reason
 
 
-@dataclass(slots=True)
-class _Streak:
+class _Streak(msgspec.Struct):
     """How often a call has failed in a row, and how."""
 
     count: int = 0
@@ -115,8 +112,7 @@ BASH_DEFAULT_SECONDS: Final = 120.0
 _DELEGATING: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolTime:
+class ToolTime(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a call's own time limit."""
 
     own_seconds: float | None = None  # after this the CLI itself ends it; None: it has no such limit

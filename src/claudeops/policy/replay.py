@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -76,15 +75,14 @@ class PolicyReplay(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[ReplayChange, ...]  # newest first; of very many some
 
 
-@dataclass(kw_only=True, slots=True)
-class ReplayCount:
+class ReplayCount(msgspec.Struct, kw_only=True):
     """Adds up verdicts, in the order of the calls."""
 
-    kinds: Counter[VerdictKind] = field(default_factory=Counter)  # of calls whose verdict is another
+    kinds: Counter[VerdictKind] = msgspec.field(default_factory=Counter)  # of calls whose verdict is another
     unchanged: int = 0
     not_judged: int = 0
     by_edit: int = 0
-    changes: list[ReplayChange] = field(default_factory=list)
+    changes: list[ReplayChange] = msgspec.field(default_factory=list)
 
     @property
     def replayed(self) -> int:

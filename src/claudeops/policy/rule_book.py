@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.policy.rules import (
     CommandGroup,
@@ -155,8 +156,7 @@ REASONS: Final = {
 """Why a command is in no rule, where there is a reason to give."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMatch:
+class RuleMatch(msgspec.Struct, frozen=True):
     """What the book knows about a command line."""
 
     path: str  # the command with its subcommands

@@ -10,7 +10,6 @@ Several rules for one name are alternatives; the first that fits decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -40,8 +39,7 @@ class UnclearCommandError(RuleRefusedError):
     """It is not clear what a command would do; at a tier that may ask, a person decides."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandRule:
+class CommandRule(msgspec.Struct, frozen=True, kw_only=True):
     """What one command may be given."""
 
     name: str  # with its subcommands: ``docker compose restart``
@@ -65,8 +63,7 @@ class CommandRule:
     approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandGroup:
+class CommandGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A command with subcommands."""
 
     name: str
@@ -74,8 +71,7 @@ class CommandGroup:
     shared: bool = False  # the same options may also follow the subcommand
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wrapper:
+class Wrapper(msgspec.Struct, frozen=True, kw_only=True):
     """A command that runs another one."""
 
     name: str
@@ -89,8 +85,7 @@ class Wrapper:
     dashes: bool = False  # ``--`` must precede the command, and is written there; otherwise it precedes the arguments
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One option as a rule allows it; it is written by the first of its names."""
 
     names: tuple[str, ...]
@@ -112,8 +107,7 @@ Given = tuple[tuple[Option, str | None], ...]
 """Options that were given, with their values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True):
     """A command's options and arguments."""
 
     options: Given = ()

@@ -8,7 +8,6 @@ module also turns a policy file into the values that calls are judged by.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from claudeops.domain.actions import ActionLimit
@@ -30,6 +29,7 @@ from claudeops.policy.policy_file import PolicyFault, read_document
 from claudeops.policy.policy_tables import PolicyDocument, TierEntry
 from claudeops.policy.reach import JudgeScope, NodeScope, parse_entry
 from claudeops.policy.rule_book import RuleBook
+from claudeops.structs import replace
 
 __all__ = [
     "JudgeScope",

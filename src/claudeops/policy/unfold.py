@@ -6,9 +6,10 @@ What a wrapper runs is put back in its canonical form, behind the wrapper in its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
+
+import msgspec
 
 from claudeops.domain.estate.strangers import Stranger
 from claudeops.policy.arguments import CheckContext, check, form
@@ -28,6 +29,7 @@ from claudeops.policy.rules import (
 from claudeops.policy.shell import parse
 from claudeops.policy.shell.language import Given, Literal, Parsed, SimpleCommand, Word, shown
 from claudeops.policy.shell.render import BUILTINS, render
+from claudeops.structs import replace
 from claudeops.text import regex
 
 Runs: TypeAlias = Mapping[int, SimpleCommand]
@@ -38,18 +40,16 @@ _ONE_LINE_EACH: Final = ("-r", "-d", "\\n", "-n", "1")
 _SHELL_OPTIONS: Final = frozenset({"-e", "-u", "-o"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unfolded:
+class Unfolded(msgspec.Struct, frozen=True, kw_only=True):
     """What a wrapper runs, and how it is put together again."""
 
     parsed: Parsed
     rebuilt: Callable[[Runs], SimpleCommand]  # raises `UnclearError`, `RuleRefusedError`
-    own: Arguments = field(default_factory=Arguments)  # the wrapper's own
+    own: Arguments = msgspec.field(default_factory=Arguments)  # the wrapper's own
     strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wrapped:
+class _Wrapped(msgspec.Struct, frozen=True, kw_only=True):
     """A wrapper's command line, taken apart."""
 
     wrapper: Wrapper

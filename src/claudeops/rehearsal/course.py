@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
+import msgspec
 
 from claudeops.rehearsal.environment import Environment, Running
 from claudeops.rehearsal.scenario import Fault
@@ -29,22 +29,20 @@ class ProbeWait(Protocol):
         """Wait, for ever if need be."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Struck:
+class Struck(msgspec.Struct, frozen=True, kw_only=True):
     """A fault that has come while the daemon ran."""
 
     service: str
     at: datetime
 
 
-@dataclass(kw_only=True, slots=True)
-class Course:
+class Course(msgspec.Struct, kw_only=True):
     """The faults of a scenario that come while the daemon runs."""
 
     environment: Environment
     faults: Sequence[Fault]
     until_seen: ProbeWait
-    struck: list[Struck] = field(default_factory=list)  # in order
+    struck: list[Struck] = msgspec.field(default_factory=list)  # in order
     is_over: bool = False
 
     async def run(self) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -69,8 +70,7 @@ async def running_environment(scenario: Scenario, directory: Path) -> AsyncItera
         yield Environment(services)
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """The services of a rehearsal, by name."""
 
     services: Mapping[str, Running]

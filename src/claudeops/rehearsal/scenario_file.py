@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -81,8 +80,7 @@ _PLACE_PREFIX: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
 _STEP_OF_PATH: Final = re.compile(r"([A-Za-z0-9_-]+)((?:\[[^\]]*\])*)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedScenario:
+class NamedScenario(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario, its file, and the name under which it is reported."""
 
     name: str

@@ -13,11 +13,11 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
+import msgspec
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -71,8 +71,7 @@ exit "$status"
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """What a rehearsal gets in place of the real world."""
 
     environment: Environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -20,8 +19,7 @@ from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import ExpectedOutcome, ServiceState
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeTurn:
+class ProbeTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A probe that has changed its state."""
 
     probe: str
@@ -29,8 +27,7 @@ class ProbeTurn:
     at: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long things took, in seconds from the beginning of the first fault that came while the daemon ran."""
 
     noticed: float | None  # by a probe; None: it was not
@@ -38,8 +35,7 @@ class Times:
     repaired: float | None  # None: a probe still sees something unwell
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a rehearsal."""
 
     sessions: Sequence[Session]  # of all chains
@@ -47,8 +43,8 @@ class Record:
     struck: Sequence[Struck] = ()
     turns: Sequence[ProbeTurn] = ()  # oldest first
     own_events: Sequence[EventRaised] = ()  # that the daemon wrote without a session
-    states: Mapping[str, ServiceState] = field(default_factory=dict)  # how the services answered at the end
-    decided: Mapping[str, int] = field(default_factory=dict)  # alerts, by what was decided last about each
+    states: Mapping[str, ServiceState] = msgspec.field(default_factory=dict)  # how the services answered at the end
+    decided: Mapping[str, int] = msgspec.field(default_factory=dict)  # alerts, by what was decided last about each
     problems: Sequence[str] = ()  # what the script did not foresee
     answers: Sequence[str] = ()  # in the chat, to whoever tapped
     shown: Sequence[str] = ()  # by the messages in the chat, at the end
@@ -215,7 +211,7 @@ def _check_chat(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
 
 def _check_times(record: Record, expected: ExpectedOutcome) -> Iterator[str]:
     measured = times_of(record)
-    found = {} if measured is None else asdict(measured)
+    found = {} if measured is None else msgspec.structs.asdict(measured)
     for name, most in msgspec.structs.asdict(expected.within_seconds).items():
         seconds = found.get(name)
         if most is not None and (seconds is None or seconds > most):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -40,12 +39,11 @@ class Finish(StrEnum):
     SILENCE = "silence"  # nothing, for ever
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptedReply:
+class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True):
     """A reply, ready to be sent."""
 
     status: int | None  # None: not even headers are sent
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     pieces: tuple[bytes, ...] = ()  # of the body; of a stream, one event each
     finish: Finish = Finish.END
     delay_seconds: float = 0  # before the first byte
@@ -213,17 +211,15 @@ def _seed(seen: Recorded) -> str:
 # --- which step answers ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenStep:
+class ChosenStep(msgspec.Struct, frozen=True, kw_only=True):
     """The step that answers a request."""
 
     place: str  # in the script: tiers.haiku.sessions[0].steps[2]
     step: ScriptStep
-    captured: Mapping[str, str] = field(default_factory=dict)  # from results of earlier steps of the session
+    captured: Mapping[str, str] = msgspec.field(default_factory=dict)  # from results of earlier steps of the session
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exhausted:
+class Exhausted(msgspec.Struct, frozen=True, kw_only=True):
     """No step answers; ``problem`` is one sentence that names tier, session and step."""
 
     problem: str

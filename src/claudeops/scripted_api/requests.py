@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -47,8 +46,7 @@ class RequestKind(StrEnum):
     OTHER = "other"  # anything else
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReceivedToolResult:
+class ReceivedToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a tool call as the model gets it."""
 
     tool_use_id: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -25,15 +24,13 @@ NOTHING_CAPTURED: Final[Mapping[str, str]] = MappingProxyType({})
 PLACEHOLDER: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextBlock:
+class TextBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Text of the model."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolUseBlock:
+class ToolUseBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call of the model."""
 
     id: str
@@ -41,8 +38,7 @@ class ToolUseBlock:
     input: Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelMessage:
+class ModelMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message of the model, complete."""
 
     id: str

@@ -31,6 +31,7 @@ from claudeops.scripted_api.player import Finish, Player, ScriptedReply, too_lar
 from claudeops.scripted_api.requests import Journal, Recorded, ResponseEnding, ScriptProblem, Served, Traffic
 from claudeops.scripted_api.responses import BEGUN_OUTPUT_TOKENS
 from claudeops.scripted_api.script import NOTHING, Script
+from claudeops.structs import replace
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
@@ -212,7 +213,7 @@ def _served(
     usage = NOTHING
     if answered and reply.usage is not None:
         whole = ending is ResponseEnding.COMPLETE
-        usage = reply.usage if whole else msgspec.structs.replace(reply.usage, output_tokens=BEGUN_OUTPUT_TOKENS)
+        usage = reply.usage if whole else replace(reply.usage, output_tokens=BEGUN_OUTPUT_TOKENS)
     return Served(
         number=seen.number,
         kind=seen.kind,

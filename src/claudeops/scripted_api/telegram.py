@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -29,8 +28,7 @@ _PATH: Final = re.compile(r"/bot([^/]+)/(\w+)")
 _DRIP_SECONDS: Final = 0.2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TelegramFault:
+class TelegramFault(msgspec.Struct, frozen=True, kw_only=True):
     """How a call is answered instead of as it should be."""
 
     status: int = 200
@@ -41,20 +39,18 @@ class TelegramFault:
     done: bool = False  # what was asked for is done all the same
 
 
-@dataclass(kw_only=True, slots=True)
-class BotMessage:
+class BotMessage(msgspec.Struct, kw_only=True):
     """A message of a bot, as its chat shows it now."""
 
     message_id: int
     chat: int
     text: str
-    entities: list[dict[str, object]] = field(default_factory=list)
-    buttons: dict[str, str] = field(default_factory=dict)  # data by what is written on them
+    entities: list[dict[str, object]] = msgspec.field(default_factory=list)
+    buttons: dict[str, str] = msgspec.field(default_factory=dict)  # data by what is written on them
     edits: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TelegramCall:
+class TelegramCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call, as it came."""
 
     method: str

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from claudeops.settings.model import KNOWN
 from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, WITHOUT_EFFECT
@@ -108,8 +109,7 @@ _IMAGE: Final = re.compile(r"""^\s*image:\s*["']?\S*claude-ops""")
 _MOST_LINES: Final = 10_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineVerdict:
+class LineVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one line of an old set-up."""
 
     line: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from claudeops.settings.sessions import (
     AccessSettings,
@@ -49,6 +50,7 @@ from claudeops.settings.variables import (
     whole,
 )
 from claudeops.settings.where import BudgetSettings, PlaceSettings
+from claudeops.structs import replace
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
     from claudeops.domain.alerts.rules import Rules
@@ -344,8 +346,7 @@ class Settings:
     private_files: tuple[Path, ...] = derived()  # configuration, and files that hold secrets: no session may see them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Settings and the warnings about them, one sentence each, without secrets."""
 
     settings: Settings

@@ -15,6 +15,8 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
+import msgspec
+
 HIGHEST_TIER: Final = 9
 """The names of variables have one digit for the tier."""
 
@@ -125,8 +127,7 @@ class Hides(Enum):
     NOTICE = auto()  # a URL that is a secret as a whole, and the tokens in its path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variable(Generic[T_co]):
+class Variable(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
     """One variable, whose value is a ``T_co``; ``{n}`` in its name stands for the number of a tier."""
 
     name: str

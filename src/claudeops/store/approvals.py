@@ -6,7 +6,6 @@ An approval is requested, answered once by each person who must say yes, decided
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -34,6 +33,7 @@ from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.approvals import approval_answers, approval_messages, approvals
 from claudeops.store.tables.events import events
+from claudeops.structs import replace
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
 from claudeops.wording.notices.texts import call_in_words, of_event, reminder

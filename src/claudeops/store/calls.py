@@ -8,11 +8,11 @@ the reason, so that `verify` can tell their removal from tampering; tombstones f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from claudeops.domain.actions import TOO_LATE, Action
@@ -90,7 +90,7 @@ class Calls:
                 requested_at=requested_at,
                 decided_at=now,
             )
-            connection.execute(_ADD_CALL, {**asdict(row), "held_service": granted.held_service})
+            connection.execute(_ADD_CALL, {**msgspec.structs.asdict(row), "held_service": granted.held_service})
             connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
             if granted.verdict.kind is VerdictKind.ALLOW:
                 for action in granted.verdict.actions:
@@ -140,7 +140,7 @@ def deny_late(
         requested_at=requested_at,
         decided_at=now,
     )
-    connection.execute(_ADD_CALL, asdict(denied))
+    connection.execute(_ADD_CALL, msgspec.structs.asdict(denied))
     connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
     if row.status == Status.ENDED.value:
         seal_results(connection, session.id)
@@ -202,7 +202,7 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
             requested_at=refusal.at,
             decided_at=refusal.at,
         )
-        connection.execute(_ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
+        connection.execute(_ADD_CALL, {**msgspec.structs.asdict(row), "ended_at": refusal.at, "is_error": True})
         head = row.hash
     return head
 

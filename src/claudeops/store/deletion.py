@@ -8,11 +8,11 @@ kept: deleting it would hand the limit back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, delete, or_, select
 
 from claudeops.domain.sessions import Status
@@ -34,8 +34,7 @@ class NotDeleted(StrEnum):
     COUNTS = "counts"  # its actions still count towards a limit
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a wish to delete."""
 
     kept: NotDeleted | None = None  # None: it is gone

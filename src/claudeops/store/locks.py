@@ -13,11 +13,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, false, text, update
 from sqlalchemy.engine import URL
 
@@ -152,8 +152,7 @@ def filesystem_of(file: Path, listed: str) -> tuple[str, str]:
     return best
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatabaseCheck:
+class DatabaseCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A database that can be read and written."""
 
     revision: str | None  # None: there is none yet, or an empty one

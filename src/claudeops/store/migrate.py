@@ -12,11 +12,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine import URL
 
@@ -53,8 +53,7 @@ _LOCKED_SECONDS: Final = 60.0  # how long a copy waits for a locked database
 _TURN_SECONDS: Final = 60.0  # how long to wait while another process migrates the same database
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Migrated:
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     """What `migrate` found and did; the two revisions are equal when there was nothing to do."""
 
     from_revision: str | None  # None: an empty database

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -38,6 +37,7 @@ from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probe_history, probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
+from claudeops.structs import replace
 from claudeops.text import clip, json_text
 
 _HEARTBEAT: Final = "heartbeat"
@@ -328,7 +328,7 @@ def _declared(probe: Probe) -> dict[str, object]:
 
 
 def _standing(standing: Standing) -> dict[str, object]:
-    values = asdict(standing)
+    values = msgspec.structs.asdict(standing)
     plain: dict[str, object] = {name: values.pop(name) for name in _PLAIN}
     return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -28,6 +27,7 @@ from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 from claudeops.store.tables.base import each_value
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
+from claudeops.structs import replace
 from claudeops.text import casefold_key, clip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -39,6 +39,7 @@ from claudeops.store.session_columns import (
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances, schedule_fires
 from claudeops.store.tables.sessions import sessions
+from claudeops.structs import replace
 
 _ADD_SESSION: Final = insert(sessions).returning(*sessions.c)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
+import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, false, or_, select, update
 from sqlalchemy.engine import Engine
 
@@ -117,13 +117,12 @@ class Retention:
                 await self._database.write_outside(_grow_log)
 
 
-@dataclass(slots=True)
-class RetentionStep:
+class RetentionStep(msgspec.Struct):
     """The bounds of one step; made when its transaction begins."""
 
     rows: int
     awaited: Callable[[], bool]  # tells whether something urgent waits for the writer
-    until: float = field(default_factory=lambda: monotonic() + STEP_SECONDS)
+    until: float = msgspec.field(default_factory=lambda: monotonic() + STEP_SECONDS)
 
     def is_over(self, written: int) -> bool:
         """Tell whether the step has done enough."""

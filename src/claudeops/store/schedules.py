@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, func, insert, select
 
 from claudeops.domain.chains.escalation import EscalationRules
@@ -156,8 +156,7 @@ class Schedules:
         await self._database.write(write)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a fire may start its chain, and behind which one."""
 
     reason: SkipReason | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from claudeops.domain.live import EventRaised
 from claudeops.store.access.idempotency import Idempotency
@@ -51,8 +52,7 @@ def _nobody_waits(_approval_id: int) -> None:
     return
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True, kw_only=True):
     """An open database by subject, for code that passes it on; code that needs one subject takes that class only.
 
     Each of their methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -42,8 +41,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
     message: str  # one sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Logged:
+class Logged(msgspec.Struct, frozen=True, kw_only=True):
     """The marks of a session that the daemon's log holds since its end."""
 
     audit_head: str
@@ -108,8 +106,7 @@ def verify(
 _PAGE: Final = 200  # numbers of sessions, of answers, and five times as many tombstones
 
 
-@dataclass(kw_only=True, slots=True)
-class _Verification:
+class _Verification(msgspec.Struct, kw_only=True):
     """A verification under way: how far it is, and what it has found."""
 
     session_id: int | None
@@ -120,12 +117,12 @@ class _Verification:
     tombstones: int = 0
     unproven: bool = False
     _steps: Generator[None, Connection, None] | None = None
-    _of_stones: list[Deviation] = field(default_factory=list)
-    _of_sessions: list[Deviation] = field(default_factory=list)
-    _strays: list[Deviation] = field(default_factory=list)
-    _gone: list[Deviation] = field(default_factory=list)
-    _of_signatures: list[Deviation] = field(default_factory=list)
-    _of_log: list[Deviation] = field(default_factory=list)
+    _of_stones: list[Deviation] = msgspec.field(default_factory=list)
+    _of_sessions: list[Deviation] = msgspec.field(default_factory=list)
+    _strays: list[Deviation] = msgspec.field(default_factory=list)
+    _gone: list[Deviation] = msgspec.field(default_factory=list)
+    _of_signatures: list[Deviation] = msgspec.field(default_factory=list)
+    _of_log: list[Deviation] = msgspec.field(default_factory=list)
 
     def step(self, connection: Connection) -> bool:
         """Check the next page; ``True``: that was all. Each step may have another connection."""

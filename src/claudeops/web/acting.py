@@ -7,7 +7,6 @@ that lost its connection sends it again, and a person presses a button twice.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -42,8 +41,7 @@ _ONCE: Final = "once"  # the field of a form
 _KEY: Final = regex.Pattern(r"[!-~]{1,255}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True, kw_only=True):
     """One act: an endpoint of the API, and a form's address on a page."""
 
     do: Callable[[Acting, WebCall, Any], Awaitable[Any]]

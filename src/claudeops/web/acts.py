@@ -6,7 +6,6 @@ Each act is a function of `claudeops.store.acts`, as the commands are, and the v
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -32,6 +31,7 @@ from claudeops.store.acts.tokens import MadeToken, TokenAct
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.web.endpoints import PREFER, WebCall
 from claudeops.web.listings import Length
 from claudeops.web.passkeys import PasskeyAct, PasskeyChallenge, Passkeys, SignatureChallenge
@@ -61,8 +61,7 @@ Lifetime = Annotated[str, msgspec.Meta(max_length=300, extra_json_schema={"forma
 A = TypeVar("A", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Acting:
+class Acting(msgspec.Struct, frozen=True, kw_only=True):
     """What acts need of the daemon."""
 
     store: Store

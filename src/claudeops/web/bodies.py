@@ -7,10 +7,10 @@ as in a `ConnectionPool`: an honest sender's comes at once, and whoever holds ot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import msgspec
 from starlette.requests import Request
 
 from claudeops.web.problems import RefusedError, later
@@ -51,21 +51,19 @@ async def read_body(
     return bytes(body)
 
 
-@dataclass(eq=False, slots=True)
-class _Unfinished:
+class _Unfinished(msgspec.Struct, eq=False):
     """A body that is being read."""
 
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
     size: int = _FEWEST_BYTES
 
 
-@dataclass(kw_only=True, slots=True)
-class UnprovenBodies:
+class UnprovenBodies(msgspec.Struct, kw_only=True):
     """The bodies that are read before it is known who sends them."""
 
     most_bytes: int = UNPROVEN_BYTES
     seconds: float = UNPROVEN_SECONDS
-    _unfinished: dict[_Unfinished, None] = field(default_factory=dict)  # in the order in which they were begun
+    _unfinished: dict[_Unfinished, None] = msgspec.field(default_factory=dict)  # in the order in which they were begun
     _size: int = 0
 
     async def read(self, request: Request) -> bytes:

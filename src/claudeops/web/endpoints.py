@@ -52,8 +52,7 @@ Query = type[msgspec.Struct] | Literal["any"] | None
 Body = type[msgspec.Struct] | type[bytes] | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """How a request has come."""
 
     peer: str = ""  # an address; of a client of the operator's proxy the one that the proxy names
@@ -64,8 +63,7 @@ class Connection:
     user: str = ""  # who the person is, as the operator's proxy says; empty: it says nothing
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls, as proven."""
 
     name: str  # for the log, and to count by
@@ -86,8 +84,7 @@ async def _always() -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebCall:
+class WebCall(msgspec.Struct, frozen=True, kw_only=True):
     """A request that may be answered."""
 
     path: str
@@ -97,8 +94,10 @@ class WebCall:
     body: bytes
     caller: Caller | None  # None: an open endpoint, and nothing was proven
     at: datetime
-    connection: Connection = field(default_factory=Connection)
-    is_current: Callable[[], Awaitable[bool]] = field(default=_always)  # the caller may do this still: answers go on
+    connection: Connection = msgspec.field(default_factory=Connection)
+    is_current: Callable[[], Awaitable[bool]] = msgspec.field(
+        default=_always
+    )  # the caller may do this still: answers go on
 
     def number(self, name: str) -> int:
         """Return a number in the path. Raises `RefusedError` for what is none."""
@@ -206,8 +205,7 @@ class Endpoint:
         return self.signer.format_map(params)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEndpoint:
+class FoundEndpoint(msgspec.Struct, frozen=True):
     """The row that a request is for."""
 
     endpoint: Endpoint

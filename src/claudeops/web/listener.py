@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Final
 
 import anyio
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -63,8 +64,7 @@ def _uncounted(_path: str, _method: str, _status: int, _seconds: float) -> None:
     return
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedHosts:
+class AllowedHosts(msgspec.Struct, frozen=True):
     """The names by which we may be called; a page of another name in somebody's browser is kept out.
 
     An address is no name: nobody can make a name of his lead to us by way of one.

@@ -93,8 +93,7 @@ class _Sent(msgspec.Struct):
     response: _Response
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """What waits for an answer of a browser."""
 
     login_id: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from claudeops.domain.access.logins import Login, NewLogin
 from claudeops.domain.access.users import User
@@ -127,8 +128,7 @@ class Interactions(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadinessCheck:
+class ReadinessCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that must be well for the daemon to do its work."""
 
     name: str
@@ -154,8 +154,7 @@ class Live(Protocol):
         """Subscribe for the length of the block; ``wake`` is called on the event loop for every new fact."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinesPart:
+class LinesPart(msgspec.Struct, frozen=True, kw_only=True):
     """Some lines of a log, in order and without a gap."""
 
     lines: Sequence[ShownLine]

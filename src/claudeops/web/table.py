@@ -6,7 +6,6 @@ What is here is in docs/reference/listener.md; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -72,8 +71,7 @@ class Pressed(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "received"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rooms:
+class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     """What the endpoints lead to."""
 
     readiness: Readiness

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -123,8 +122,7 @@ class TailLine:
         return encoded
 
 
-@dataclass(kw_only=True, slots=True)
-class LinesReader:
+class LinesReader(msgspec.Struct, kw_only=True):
     """Sends the lines of a session to one reader, each once and in order."""
 
     session_id: int

@@ -8,13 +8,15 @@ other files may hold an entry for any host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate, Service
 from claudeops.formats.network.known_hosts import KnownHosts
 from claudeops.formats.network.ssh_config import SshConfig
+from claudeops.structs import replace
 from claudeops.text import regex
 
 UNREACHABLE: Final = 'unreachable, detail "not reachable from here"'
@@ -48,8 +50,7 @@ class DockerAccess(StrEnum):
 # --- ssh ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SshFacts:
+class SshFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What ssh finds in a session."""
 
     config: str = ""
@@ -80,8 +81,7 @@ class _Ssh:
 # --- the map ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AccessFacts:
+class AccessFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon has found out about a tier's sessions."""
 
     here: frozenset[str] = frozenset()  # the names of this machine, lower case

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.stream.events import StreamEvent, ToolStarted
 
@@ -41,8 +42,7 @@ def _anything(_: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Viewpoint:
+class Viewpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The point of view from which a call is described."""
 
     root: str | None  # the session's working directory, absolute; None: not known

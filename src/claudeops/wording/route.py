@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.probes.probe import Probe, kind_of, target_of
 from claudeops.formats.library import LibraryKind, LibraryText, same_word
+from claudeops.structs import replace
 
 NAME: Final = 1.0
 ABOUT: Final = 0.9
@@ -104,19 +106,17 @@ class What(StrEnum):
 _WHAT: Final = {LibraryKind.CHECK: What.CHECK, LibraryKind.PLAYBOOK: What.PLAYBOOK, LibraryKind.SKILL: What.SKILL}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What may take a text: a tier, a probe, or a text of the library."""
 
     what: What
     name: str
     source_hint: str  # where it is written down
     tier: int | None = None  # its number; of a text the lowest tier that may use it; None: of a probe
-    words: Mapping[str, float] = field(default_factory=dict)  # each with its weight, 0 to 1
+    words: Mapping[str, float] = msgspec.field(default_factory=dict)  # each with its weight, 0 to 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoutedCandidate:
+class RoutedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with its score."""
 
     candidate: Candidate

@@ -32,6 +32,7 @@ from claudeops.domain.stream.events import (
 from claudeops.domain.stream.transcript import Transcript
 from claudeops.formats.stream.blocks import blocks
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_object, as_text, decode
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 from claudeops.wording.live import Viewpoint, agent_text_line, live_status, result_line
 
@@ -133,7 +134,7 @@ def _done(found: _Fact, transcript: Transcript) -> tuple[float | None, _Fact]:
     cost, turns = transcript.cost_usd, transcript.num_turns
     figures = (None if cost is None else f"${cost:.4f}", None if turns is None else f"{turns} turns")
     text = transcript.error_text or transcript.result_text or ""
-    return cost, msgspec.structs.replace(found, title=_joined(found.title, *figures), text=text)
+    return cost, replace(found, title=_joined(found.title, *figures), text=text)
 
 
 def _found(event: StreamEvent) -> _Fact | None:  # noqa: PLR0911 - one case a fact

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime
 
 import anyio
@@ -13,6 +12,7 @@ from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, answer, proven_yes
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from support.answering import asked_of_people
 from support.store_values import NOW, RULES, after, allow, call, ending, report
 from support.stores import Database, approvals_of, opened

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -12,6 +11,7 @@ from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalS
 from claudeops.domain.notices.notice import DeliveryOutcome, Settlement, Target
 from claudeops.domain.sessions import Session
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     OTHER_OWNER,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report
 from claudeops.domain.sessions import Ending, Outcome, Session, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.late_reports import FAULT, FULL, SEEN, TIMING, all_rows, amended, lost, read
 from support.store_values import (
     RULES,

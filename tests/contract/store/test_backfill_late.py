@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -11,6 +10,7 @@ from claudeops.domain.calls import VerdictKind
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.late_reports import FAULT, FULL, TIMING, WELL, amended, lost, read
 from support.store_values import (
     OTHER_OWNER,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolEnd
@@ -11,6 +9,7 @@ from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.late_reports import FULL, all_rows, amended, lost, read
 from support.store_values import (
     RULES,

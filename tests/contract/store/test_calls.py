@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 
@@ -14,6 +13,7 @@ from claudeops.domain.calls import ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.sessions import Outcome, Session
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     RULES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,6 +14,7 @@ from claudeops.domain.notices.notice import Target
 from claudeops.domain.report.report import Extraction, ExtractionMethod, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Finished, Outcome, Session, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.alerts import AT_ONCE, alert, over, rules_of
 from support.store_values import (
     RULES,

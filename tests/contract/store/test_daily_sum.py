@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.notices.notice import DeliveryOutcome, Notice, Settlement, Target, Topic
 from claudeops.domain.sessions import Outcome
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.wording.notices.digest import NoisiestAlert
 from support.alerts import alert, over
 from support.store_values import NOW, RULES, after, check, claimed, ending, report

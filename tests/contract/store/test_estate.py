@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import VerdictKind
@@ -13,6 +11,7 @@ from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Suppressed, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     RULES,
     after,

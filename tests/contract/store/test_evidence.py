@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.actions import TOO_LATE
@@ -14,6 +12,7 @@ from claudeops.domain.report.report import Escalation, Report, ServiceCheck, Ser
 from claudeops.domain.sessions import Decision, DecisionReason, Ending, Outcome, Session, Trigger
 from claudeops.store.calls import deny_late
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     RULES,

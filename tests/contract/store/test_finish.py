@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from claudeops.domain.report.report import Extraction, ExtractionMethod, Reporte
 from claudeops.domain.sessions import DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Status, Trigger
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     RULES,

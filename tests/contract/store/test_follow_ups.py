@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +15,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Session, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.probe_values import probe as a_probe
 from support.probe_values import turned
 from support.store_values import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -14,6 +13,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.probe_values import observed, probe, turned
 from support.store_values import (
     NOW,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from claudeops.domain.holds import ApiRefusal, Capacity, Hold, HoldKind
 from claudeops.domain.sessions import FailureKind, Outcome, Session, Status, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     OTHER_OWNER,

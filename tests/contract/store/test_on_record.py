@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Outcome, Session
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.wording.prompt.knowledge import KnownFacts
 from support.probe_values import observed, probe, standing
 from support.store_values import (

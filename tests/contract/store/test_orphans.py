@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
@@ -12,6 +10,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     OTHER_OWNER,

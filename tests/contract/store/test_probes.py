@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.events import EventLevel, NewEvent
@@ -13,6 +11,7 @@ from claudeops.domain.probes.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.probe_values import heartbeat, observed, probe, standing, turned
 from support.store_values import (
     NOW,

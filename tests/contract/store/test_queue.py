@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.chains.escalation import EscalationRules
@@ -12,6 +10,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.errors import StoreError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     OWNER,

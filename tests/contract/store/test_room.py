@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from claudeops.structs import replace
 from support.store_values import claimed, queued
 from support.stores import Database, opened
 

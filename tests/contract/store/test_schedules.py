@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -13,6 +12,7 @@ from claudeops.domain.schedules.plan import Fire, LastFire, Overlap, SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     RULES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import anyio
@@ -16,6 +15,7 @@ from claudeops.domain.spending.budget import AdmittedCall, BudgetDenied, Budgets
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import NOW, after, alarm, claimed, ending, gone, how_many_wait, queued, rules, wanted
 from support.stores import Database
 

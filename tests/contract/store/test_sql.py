@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -24,6 +23,7 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queue
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     OTHER_OWNER,

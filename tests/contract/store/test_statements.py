@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio.to_thread
@@ -16,6 +16,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Capacity, Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, claimed, ending, queued, report, wanted
 from support.stores import Database, opened
 

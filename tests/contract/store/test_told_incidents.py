@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from claudeops.domain.probes.probe import HeartbeatLook, ProbeState
 from claudeops.domain.probes.record import Telling, fingerprint_of
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome, Session, Trigger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.alerts import alert, over
 from support.probe_values import observed, probe, turned
 from support.store_values import (

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,6 +15,7 @@ import pytest
 from claudeops.cli.command_line import call
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.setting import MASK
+from claudeops.structs import replace
 from support.migrated import write_migrated
 from support.store_values import (
     NOW,

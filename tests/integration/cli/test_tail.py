@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
-import msgspec
 import pytest
 
 from claudeops.cli.tail import ChainsTail, ChainTail, current_roots
@@ -28,6 +27,7 @@ from claudeops.domain.sessions import DecisionReason
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session_log import reader as old_logs
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS, until
@@ -100,8 +100,8 @@ async def run_chain(estate: Estate, *steps: Mapping[str, object], sessions: int 
 
 def timeless(facts: Sequence[LiveFact]) -> list[LiveFact]:
     """Return facts without what only somebody who was there can know."""
-    told = [msgspec.structs.replace(fact, at=SOMETIME) for fact in facts if not isinstance(fact, EventRaised)]
-    return [msgspec.structs.replace(fact, duration_ms=0) if isinstance(fact, SessionEnded) else fact for fact in told]
+    told = [replace(fact, at=SOMETIME) for fact in facts if not isinstance(fact, EventRaised)]
+    return [replace(fact, duration_ms=0) if isinstance(fact, SessionEnded) else fact for fact in told]
 
 
 async def test_the_log_tells_what_was_told_live(estate: Estate) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from claudeops.engine.meter.meter import MeterDeps
 from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.metrics import KnownSets, Metrics
+from claudeops.structs import replace
 from support.asking import ASK, KEY
 from support.estate import Estate, deliver, look, report
 from support.metering import bench

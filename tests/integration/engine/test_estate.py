@@ -10,7 +10,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
@@ -32,6 +32,7 @@ from claudeops.engine.estate import (
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.formats.estate.manifest import FILE
 from claudeops.store.probes import Probes
+from claudeops.structs import replace
 from support.replays import StillClock
 
 NOBODY: Final = 65534

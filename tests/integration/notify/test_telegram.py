@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +21,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import TelegramFault
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.wording.notices.approving import REFUSALS, ButtonTap, TapRefusal, button_data
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
 from support.loop_time import loop_time

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from claudeops.domain.looks import Address, EvidenceLook
 from claudeops.policy.judge import TierVerdict, tier_verdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.policy.tiers import PolicyJudgement
+from claudeops.structs import replace
 from support.hostile import MARK, TEXTS
 from support.listening import bearer
 from support.lived_in import question

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from claudeops.domain.gate.approval import Answered, ApprovalStatus, proven_yes
 from claudeops.domain.gate.passkey import CHALLENGE_TIME, YOUNG, Assertion, Challenge, packed
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.tables.approvals import passkey_assertions
+from claudeops.structs import replace
 from claudeops.web.passkeys import MOST_CHALLENGES
 from support.authenticator import PRESENT, Authenticator
 from support.lived_in import something_of_everything

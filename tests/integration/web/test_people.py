@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,6 +11,7 @@ import anyio
 import pytest
 
 from claudeops.domain.access.logins import Role
+from claudeops.structs import replace
 from claudeops.web.connection import ConnectionRules
 from claudeops.web.endpoints import Endpoint, EndpointTable, WebCall
 from claudeops.web.password_login import TRIES

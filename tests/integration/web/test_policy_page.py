@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
@@ -22,6 +21,7 @@ from claudeops.domain.answers import plain
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.policy_file import in_force
 from claudeops.settings import policy_document
+from claudeops.structs import replace
 from support.hostile import TEXTS
 from support.listening import bearer
 from support.paged import SiteDoor, site_door

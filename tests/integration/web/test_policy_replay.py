@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -19,6 +18,7 @@ from claudeops.domain.access.logins import Role
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
+from claudeops.structs import replace
 from support.hostile import MARK, TEXTS
 from support.listening import Answered, bearer, token_for
 from support.paged import SiteDoor, site_door

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -24,6 +24,7 @@ from claudeops.engine.session_log.reader import pack
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.http_server import ConnectionLimits, ConnectionPool, listen
 from claudeops.store.reading.calls import CallVerdict
+from claudeops.structs import replace
 from claudeops.web.endpoints import EndpointTable
 from claudeops.web.sse import SEND_SECONDS
 from claudeops.web.streams import MOST_OF_ONE, MOST_STREAMS, Streams, stream_endpoints

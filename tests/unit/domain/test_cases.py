@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.cases import MOST_CASES, History, PastChain, Result, cases_of
 from claudeops.domain.report.report import PastCheck, ServiceStatus
+from claudeops.structs import replace
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HEALTHY, DOWN = ServiceStatus.HEALTHY, ServiceStatus.DOWN

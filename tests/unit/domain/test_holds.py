@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -28,6 +27,7 @@ from claudeops.domain.holds import (
     when_started,
 )
 from claudeops.domain.sessions import Ending, FailureKind, Outcome
+from claudeops.structs import replace
 from support.store_values import NOW, after, ending, report, running
 
 SLACK = timedelta(seconds=30)  # the longest jitter

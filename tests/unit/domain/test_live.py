@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from claudeops.structs import replace
 from claudeops.wording.live import Viewpoint, api_key_line, live_status, status_line, summaries, tool_summary
 from support.streams import called, read
 

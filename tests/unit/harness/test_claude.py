@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, QuestionWay
+from claudeops.structs import replace
 from support.specs import SPEC
 
 HARNESS = ClaudeHarness()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from claudeops.harness.caliban import CalibanHarness
 from claudeops.harness.codex import CodexHarness
 from claudeops.harness.protocol import GateRequest, Harness, Spec
 from claudeops.settings import variables
+from claudeops.structs import replace
 from support import specs
 
 CODEX, CALIBAN = CodexHarness(), CalibanHarness()

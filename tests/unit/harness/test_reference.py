@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+
+import msgspec
 
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import Capabilities
@@ -14,7 +15,7 @@ REFERENCE = (ROOT / "docs" / "reference" / "harnesses.md").read_text(encoding="u
 
 
 def test_capabilities_are_those_that_the_code_declares() -> None:
-    names = [field.name for field in dataclasses.fields(Capabilities) if field.type == "bool"]
+    names = [field.name for field in msgspec.structs.fields(Capabilities) if field.type is bool]
     said = {can: {name: getattr(harness.capabilities, can) for name, harness in HARNESSES.items()} for can in names}
     header = re.findall(r"^\| capability \| (.+) \| meaning \|$", REFERENCE, flags=re.MULTILINE)
     rows = re.findall(r"^\| `(\w+)` \| ((?:(?:yes|no) \| )+)(.+) \|$", REFERENCE, flags=re.MULTILINE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
+from claudeops.structs import replace
 from support.policy_cases import NAMED, SCOPE, TABLES, judged
 
 CASES = [json.loads(line) for line in (TABLES / "cases.jsonl").read_text(encoding="utf-8").splitlines()]

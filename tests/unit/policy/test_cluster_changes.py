@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.policy.tiers import PolicyFault, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 FILTERED = replace(SCOPE, filters=frozenset({"kubernetes"}), looks={**SCOPE.looks, "kubectl": ""})

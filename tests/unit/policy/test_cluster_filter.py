@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, judged, sections
 
 FILTERED = replace(SCOPE, filters=frozenset({"kubernetes"}))

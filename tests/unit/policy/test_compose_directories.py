@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.estate import Estate, Manifest
 from claudeops.policy.tiers import judge, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, judged
 
 ALLOW, ASK, DENY = VerdictKind.ALLOW, VerdictKind.ASK, VerdictKind.DENY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.policy.reach import TierReach, refuse_url
 from claudeops.policy.tiers import JudgeScope, PolicyFault, TierPolicy, explain, judge, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK

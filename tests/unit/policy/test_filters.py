@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import PolicyFault, judge, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE
 
 FILTERED = replace(SCOPE, filters=frozenset({"docker"}), looks={**SCOPE.looks, "docker": ""})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import VerdictKind
+from claudeops.structs import replace
 from support.policy_cases import SCOPE, judged
 
 ADDING = replace(SCOPE, headers={"authorization": ("https://grafana.example",)})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.tiers import JudgeScope, explain, judge, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, TIERS, bash, judged
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.policy.remote import script
 from claudeops.policy.tiers import PolicyFault, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, judged
 
 HERE = replace(SCOPE, looks=dict.fromkeys(("git", *PROGRAMS), ""))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import JudgeScope, PolicyJudgement, explain, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, bash
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.policy.places import covers, is_secret_name, may_match, meet
 from claudeops.policy.tiers import judge, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from claudeops.domain.actions import ActionLimit
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.policy_file import read_document, render
 from claudeops.policy.tiers import Policy, PolicyFault, judge, parse_policy, tier_policy
+from claudeops.structs import replace
 from claudeops.text.toml_lines import key_lines, line_of
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from random import Random
@@ -14,6 +13,7 @@ import pytest
 from claudeops.policy.arguments import KINDS
 from claudeops.policy.rules import CommandRule
 from claudeops.settings.load import default_text
+from claudeops.structs import replace
 from support import rule_world as world
 from support.rule_calls import CallMaker
 from support.rule_cell import Opened, Seen, read_trace

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.actions import Action, ActionLimit
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import judge, narrow, split_patterns, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.policy.tiers import JudgeScope, Policy, TierPolicy, judge, narrow, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

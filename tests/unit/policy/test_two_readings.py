@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.estate.estate import Estate, Manifest, Prohibition, Service, StatementSource
 from claudeops.policy.identity import pod_owners
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

@@ -74,6 +74,7 @@ SMALL: Final = {
     "claudeops.cli.commands.options": "what all headings share",
     "claudeops.app.metrics": "a library that takes time to import: commands that only read the wiring do without",
     "claudeops.domain.figures": "one value: the store reads it, and what renders it must not know the store",
+    "claudeops.structs": "one function, for every layer",
     "claudeops.closed_set": "one base class: log events and the domain share it, and neither knows the other",
     "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
@@ -145,6 +146,7 @@ SMALL: Final = {
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
+    "claudeops.structs": "the checker reads one function, the interpreter another",
     "claudeops.domain.calls": "grants of docker, which `claudeops health` does without",
     "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
     "claudeops.engine.meter.availability": "SQL: commands that only read the wiring do without",

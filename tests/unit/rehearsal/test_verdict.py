@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
 from claudeops.domain.actions import PastAction
@@ -18,6 +16,7 @@ from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, 
 from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import ExpectedChat, ExpectedEvent, ExpectedOutcome, ServiceState, Within
 from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of
+from claudeops.structs import replace
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -280,7 +279,7 @@ def test_where_no_session_is_expected_each_one_is_too_many() -> None:
 
 
 def test_every_alert_must_have_its_decision() -> None:
-    expected = msgspec.structs.replace(EXPECTED, decided=200)
+    expected = replace(EXPECTED, decided=200)
     assert shortfalls(replace(RECORD, decided={"started": 1, "inhibited": 199}), expected) == ()
     (said,) = shortfalls(replace(RECORD, decided={"started": 1}), expected)
     assert said == "a decision about 200 alerts was expected, but there is one about 1"

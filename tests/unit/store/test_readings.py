@@ -6,17 +6,22 @@ import pkgutil
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Final
 
 import msgspec
 
 from claudeops.store import glance, reading
+
+PARTS: Final = frozenset({"QueryPart", "WholeSession", "_Details", "ChainCallsMade"})
+"""Values of pages, commands and readings themselves, of which no document is made."""
 
 
 def answers() -> Iterator[type[msgspec.Struct]]:
     names = [f"{reading.__name__}.{found.name}" for found in pkgutil.iter_modules(reading.__path__)]
     for name in (*names, glance.__name__):
         for value in vars(import_module(name)).values():
-            if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == name:
+            is_struct = isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == name
+            if is_struct and value.__name__ not in PARTS:
                 yield value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from urllib.parse import urlencode
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.probes.probe import PingVerb
 from claudeops.errors import StoreError
+from claudeops.structs import replace
 from claudeops.web.endpoints import Endpoint
 from claudeops.web.listener import CALLS_AT_ONCE, MOST_AT_ONCE, MOST_BYTES, AllowedHosts
 from claudeops.web.ports import ReadinessCheck

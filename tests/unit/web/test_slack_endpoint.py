@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 
+from claudeops.structs import replace
 from claudeops.web.endpoints import Endpoint
 from support.listening import CHAT_KEY, SIGNING, Door, bearer, token_for
 from support.slack import CHANNEL, Posted, SlackServer, signed

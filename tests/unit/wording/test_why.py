@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.schedules.plan import SkipReason
 from claudeops.domain.sessions import DecisionReason, Outcome
 from claudeops.domain.why import Reason, ReasonTone, Why, WhyKind
+from claudeops.structs import replace
 from claudeops.wording import why
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

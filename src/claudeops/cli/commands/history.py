@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -113,6 +112,7 @@ def list_checks(service: str | None, wanted: Listing, shape: AnswerShape) -> int
     Exit status: 0, or 1 when nobody has looked at SERVICE.
     """
     from claudeops.cli.lists import print_checks
+    from claudeops.structs import replace
 
     return print_checks(replace(wanted, service=service), shape=shape)
 

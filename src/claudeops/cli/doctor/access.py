@@ -12,13 +12,13 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from claudeops.app.meter import upstream
 from claudeops.app.wiring import model_access
@@ -124,12 +124,11 @@ def _unbound(settings: Settings) -> str | None:
 # --- credentials -------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class SharedRequest:
+class SharedRequest(msgspec.Struct):
     """Makes one free request to the model API, however many checks want its answer."""
 
     settings: Settings
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
     _asked: bool = False
     _answer: ModelAnswer | None = None
 

@@ -10,7 +10,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ from claudeops.cli.reply import Exit, exit_for, print_document
 from claudeops.cli.text.screen import progress
 from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.settings import Settings, load_settings
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 _NAME: Final = "doctor"

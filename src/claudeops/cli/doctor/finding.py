@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+import msgspec
 
 from claudeops.cli.reply import ErrorKind, Exit
 from claudeops.errors import ClaudeopsError
@@ -21,8 +22,7 @@ class FindingStatus(StrEnum):
     SKIPPED = "skipped"  # something else must be fixed first
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one check."""
 
     status: FindingStatus
@@ -98,8 +98,7 @@ async def no_answer() -> None:
     """Return ``None``: the model API was not asked."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoctorContext:
+class DoctorContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the checks get."""
 
     settings: Settings | None  # None: they cannot be read, whichever variables are left out
@@ -110,8 +109,7 @@ class DoctorContext:
     answer: Callable[[], Awaitable[ModelAnswer | None]] = no_answer  # of the model API; None: not asked
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One precondition of the daemon."""
 
     name: str
@@ -119,8 +117,7 @@ class Check:
     variables: tuple[str, ...] = ()  # patterns of the variables whose faults this check reports
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back from the model API."""
 
     asked: str  # method and path

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
 from claudeops.app.cell import surroundings
 from claudeops.app.limits import tier_policies
@@ -31,6 +31,7 @@ from claudeops.formats.network.ssh_config import SshConfig
 from claudeops.logs import get_logger
 from claudeops.policy.policy import TierPolicy
 from claudeops.settings import Settings, TierSettings
+from claudeops.structs import replace
 
 NO_KEYS: Final = "No tier has a directory with keys."
 
@@ -38,8 +39,7 @@ _SHOWN: Final = 8  # names in a sentence
 _MOST_FILES: Final = 10_000  # of a directory that is shown, in which keys are looked for
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """What a tier's sessions get."""
 
     says: str = "no key"

@@ -5,7 +5,6 @@ Both work with and without a running daemon, which sees the changes in the datab
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
 from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import session_ids
 from claudeops.store.store import Store
+from claudeops.structs import replace
 
 _DELETE: Final = "delete-session"
 _STOP: Final = "stop"

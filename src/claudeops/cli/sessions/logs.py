@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from claudeops.errors import MissingInputError, OutputError
 from claudeops.settings import Settings
 from claudeops.store.finish import end_facts
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 
 _FLUSH: Final = "flush-transcript"

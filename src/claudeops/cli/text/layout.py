@@ -9,10 +9,11 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from claudeops.text.escapes import visible
 from claudeops.wording.readable import count_of, length_of, relative, usd
@@ -56,8 +57,7 @@ LEVEL_STYLES: Final[Mapping[str, Style]] = {"info": Style.PLAIN, "warning": Styl
 """How the level of an event or incident looks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Where text is printed, and how."""
 
     now: datetime  # UTC
@@ -78,16 +78,14 @@ class Layout:
         return f"\x1b[{style.value}m{text}\x1b[0m" if self.colours and style.value and text else text
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
+class TableCell(msgspec.Struct, frozen=True):
     """A text of a table."""
 
     text: str
     style: Style = Style.PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table."""
 
     head: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.app.limits import escalation_rules
 from claudeops.app.wiring import root_session
@@ -41,6 +41,7 @@ from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.locks import is_claimed
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 
 NAME: Final = "exec-command"
@@ -48,8 +49,7 @@ _STDIN: Final = "-"
 _NOTHING_SAID: Final = "The session ended well and said nothing."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecuteRequest:
+class ExecuteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for."""
 
     name: str  # of the tier, as it was written

@@ -7,11 +7,11 @@ text. None of them needs a database.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import click
+import msgspec
 
 from claudeops import logs
 from claudeops.app.limits import tier_policies, tools_by_tier
@@ -38,8 +38,7 @@ _KINDS: Final = {LibraryKind.CHECK: "check", LibraryKind.PLAYBOOK: "playbook", L
 Work = Callable[[Settings], Awaitable[CommandResult]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InventoryEntry:
+class InventoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Something that can be shown or run by name."""
 
     name: str

@@ -19,6 +19,7 @@ from typing import Final, Protocol, TextIO
 import anyio
 import anyio.to_thread
 import click
+import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from claudeops.app.chain import run_chain, run_chain_beside
@@ -173,12 +174,11 @@ class FramePrinter:
 # --- the passes, one after the other ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True):
     """A user frame that waits, or runs."""
 
     text: str
-    interrupted: anyio.Event = field(default_factory=anyio.Event)
+    interrupted: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from claudeops.cli.reply import CommandResult, Exit, not_found, refused
 from claudeops.cli.with_settings import run_with_settings
 from claudeops.domain.probes.probe import Probe
 from claudeops.settings import Settings
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 

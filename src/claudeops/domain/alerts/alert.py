@@ -8,10 +8,11 @@ all others are the daemon's. So a wrong clock of a sender does no harm.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.alerts.exporters import exporter
@@ -84,8 +85,7 @@ TEMPORARY: Final = frozenset(
 """Decisions that pass: an alert that still fires then is decided anew, whether or not its sender repeats it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """One alert as one sender says it: bounded and visible text, and nothing that is an instruction."""
 
     fingerprint: str  # the sender's, or made of what identifies the alert
@@ -94,16 +94,15 @@ class Alert:
     service: str  # by the source's rules; never empty
     severity: EventLevel  # by the source's map
     service_by: str = ""  # what names the service: "its label app"; empty: the daemon's own probe
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     starts_at: datetime | None = None  # None: the sender does not say
     ends_at: datetime | None = None
     reported_at: datetime | None = None  # by the sender's clock, which orders its messages; None: unknown
     url: str = ""  # where the sender shows it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SenderBody:
+class SenderBody(msgspec.Struct, frozen=True, kw_only=True):
     """One body of a sender."""
 
     source: str
@@ -114,8 +113,7 @@ class SenderBody:
     remark: str = ""  # what else there is, in one sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unparsed:
+class Unparsed(msgspec.Struct, frozen=True, kw_only=True):
     """A body that could not be read."""
 
     source: str
@@ -123,8 +121,7 @@ class Unparsed:
     why: str  # a clause
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertState:
+class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of an alert."""
 
     source: str
@@ -133,8 +130,8 @@ class AlertState:
     service: str
     severity: EventLevel
     status: AlertStatus
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     url: str = ""
     starts_at: datetime | None = None  # by the sender
     ends_at: datetime | None = None  # by the sender; of the latest end
@@ -207,8 +204,7 @@ class WitnessKind(ClosedSet):
     OPERATOR = "operator", "a person; needs no second one"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Witness:
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
     """One who says that the trouble is over."""
 
     kind: WitnessKind
@@ -216,8 +212,7 @@ class Witness:
     name: str = ""  # of the source, the probe, the session or the person
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Incident:
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """One trouble with one service or group, from its first signal to its proven end."""
 
     number: int
@@ -242,8 +237,7 @@ class Incident:
         return self.status is not IncidentStatus.RESOLVED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Silence:
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """An operator does not want to hear of some alerts for a while."""
 
     id: int

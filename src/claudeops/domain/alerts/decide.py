@@ -17,9 +17,10 @@ rows to be written in one transaction. A decider whose changes could not be writ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts import incidents, machine, subject
 from claudeops.domain.alerts.alert import (
@@ -46,6 +47,7 @@ from claudeops.domain.alerts.rules import Grouping, Treatment, rank
 from claudeops.domain.alerts.situation import AlertContext, OpenChain, Suppression, Suppressions, clock
 from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
 from claudeops.domain.events import EventLevel
+from claudeops.structs import replace
 from claudeops.text import unique
 
 SETTLING: Final = timedelta(seconds=5)
@@ -75,8 +77,7 @@ _ALREADY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
+class _Received(msgspec.Struct, frozen=True):
     """One alert of a delivery, taken note of."""
 
     step: AlertStep

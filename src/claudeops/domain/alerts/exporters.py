@@ -6,10 +6,11 @@ Names are those of jobs, Services, pods and containers, as charts and examples w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.text import casefold_key
 
@@ -25,8 +26,7 @@ class Measures(StrEnum):
     SERVICE = "service"  # one program beside it
 
 
-@dataclass(frozen=True, slots=True)
-class Exporter:
+class Exporter(msgspec.Struct, frozen=True):
     """A program that measures others."""
 
     measures: Measures

@@ -8,9 +8,10 @@ more services at once than chains may start, their trouble is taken for one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts.alert import PROBES, AlertState, Key, matchable
 from claudeops.domain.alerts.register import AlertGroup
@@ -21,8 +22,7 @@ _SERVICE: Final = "service:"
 _MOST: Final = 500  # alerts of a group that are looked at for how grave it is
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     """Groups whose chain is one."""
 
     key: str

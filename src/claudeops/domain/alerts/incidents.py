@@ -8,22 +8,23 @@ Only a person's word needs no second one. What comes back within the hour is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.alerts.alert import AlertState, Incident, IncidentStatus, Witness, WitnessKind
 from claudeops.domain.alerts.rules import rank
 from claudeops.domain.events import EventLevel
+from claudeops.structs import replace
 from claudeops.text import unique
 
 MOST_SERVICES: Final = 200
 """Of one incident; a storm has more, and its timeline names them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionEnd:
+class SessionEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What a session that has ended says about incidents; services by the key that they are compared by."""
 
     session_id: int

@@ -16,13 +16,15 @@ made of. Two changes that we never saw lie between two episodes without an end b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
+
 from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus, ReportedState
 from claudeops.domain.alerts.rules import FlapRules, rank
+from claudeops.structs import replace
 
 SAME: Final = timedelta(minutes=2)
 """By which two nodes may differ about the beginning of one episode."""
@@ -43,8 +45,7 @@ class AlertTurn(StrEnum):
     ENDS_UNSEEN = "ends_unseen"  # resolved, and never known to fire
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertStep:
+class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from one message."""
 
     state: AlertState

@@ -7,9 +7,10 @@ write into labels costs linear time whatever it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.text import regex
 
@@ -33,8 +34,7 @@ class Operator(StrEnum):
     DIFFERS = "!~"
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True):
     """A condition on one label."""
 
     name: str

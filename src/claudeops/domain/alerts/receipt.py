@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """A body that is stored."""
 
     delivery: str  # its key: the same body, or the same id of the sender, has the same

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
+
+import msgspec
 
 from claudeops.domain.alerts import incidents
 from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody, Unparsed
@@ -13,12 +14,12 @@ from claudeops.domain.alerts.situation import OpenChain
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.sessions import Handover, NewSession, Session
+from claudeops.structs import replace
 
 _Index = TypeVar("_Index", str, int)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one alert: one row."""
 
     alert: Key
@@ -34,8 +35,7 @@ class Ruling:
         return f"{self.because}; it is about {self.about}" if self.about else self.because
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """A chain to be queued."""
 
     incident: int
@@ -47,8 +47,7 @@ class Start:
     asks_why: bool = False  # why it flaps, is the question
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertGroup:
+class AlertGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts that wait for one chain."""
 
     key: str
@@ -56,16 +55,15 @@ class AlertGroup:
     alerts: tuple[Key, ...]
 
 
-@dataclass(kw_only=True, slots=True)
-class AlertChanges:
+class AlertChanges(msgspec.Struct, kw_only=True):
     """What is to be written and done."""
 
-    rulings: list[Ruling] = field(default_factory=list)
-    states: dict[Key, AlertState] = field(default_factory=dict)  # that have changed
-    incidents: dict[int, Incident] = field(default_factory=dict)  # that are new or have changed
-    starts: list[Start] = field(default_factory=list)
-    pings: list[str] = field(default_factory=list)  # heartbeats that came
-    suppressed: dict[int, int] = field(default_factory=dict)  # silence → alerts that it has suppressed now
+    rulings: list[Ruling] = msgspec.field(default_factory=list)
+    states: dict[Key, AlertState] = msgspec.field(default_factory=dict)  # that have changed
+    incidents: dict[int, Incident] = msgspec.field(default_factory=dict)  # that are new or have changed
+    starts: list[Start] = msgspec.field(default_factory=list)
+    pings: list[str] = msgspec.field(default_factory=list)  # heartbeats that came
+    suppressed: dict[int, int] = msgspec.field(default_factory=dict)  # silence → alerts that it has suppressed now
 
 
 class AlertIndex:
@@ -263,8 +261,7 @@ def _move(index: dict[_Index, dict[Key, None]], key: Key, old: _Index | None, ne
 # --- bodies -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReceivedBody:
+class ReceivedBody(msgspec.Struct, frozen=True, kw_only=True):
     """A body of an authenticated sender, read as far as it can be."""
 
     content: SenderBody | Unparsed
@@ -272,8 +269,7 @@ class ReceivedBody:
     raw: str | None = None  # as it is kept: without secrets; None: there is nothing to keep
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backlog:
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """Bodies that are on record and not decided about."""
 
     bodies: int
@@ -284,13 +280,12 @@ NewChain = Callable[[int, Handover], NewSession]
 """Makes the first session of a chain, by its tier and its handover."""
 
 
-@dataclass(kw_only=True, slots=True)
-class AlertResult:
+class AlertResult(msgspec.Struct, kw_only=True):
     """What a round has written."""
 
-    rulings: list[Ruling] = field(default_factory=list)  # about the alerts of bodies
-    started: list[tuple[Session, Start]] = field(default_factory=list)
-    opened: list[Incident] = field(default_factory=list)
-    resolved: list[Incident] = field(default_factory=list)
-    pings: dict[str, datetime] = field(default_factory=dict)  # heartbeats, and when they came
+    rulings: list[Ruling] = msgspec.field(default_factory=list)  # about the alerts of bodies
+    started: list[tuple[Session, Start]] = msgspec.field(default_factory=list)
+    opened: list[Incident] = msgspec.field(default_factory=list)
+    resolved: list[Incident] = msgspec.field(default_factory=list)
+    pings: dict[str, datetime] = msgspec.field(default_factory=dict)  # heartbeats, and when they came
     backlog: Backlog | None = None  # what is left to be decided

@@ -7,9 +7,10 @@ Nothing is written and nothing is started. A chain counts as running for a while
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts.alert import AlertDecision, SenderBody, Unparsed
 from claudeops.domain.alerts.decide import AlertDecider
@@ -24,14 +25,13 @@ STEP: Final = timedelta(seconds=5)
 _MOST_LOOKS: Final = 1000  # between two bodies; a longer silence is crossed in larger steps
 
 
-@dataclass(kw_only=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, kw_only=True):
     """What became of recorded bodies."""
 
     deliveries: int = 0
-    unread: list[tuple[datetime, Unparsed]] = field(default_factory=list)
-    rulings: list[tuple[datetime, Ruling]] = field(default_factory=list)
-    starts: list[tuple[datetime, Start]] = field(default_factory=list)
+    unread: list[tuple[datetime, Unparsed]] = msgspec.field(default_factory=list)
+    rulings: list[tuple[datetime, Ruling]] = msgspec.field(default_factory=list)
+    starts: list[tuple[datetime, Start]] = msgspec.field(default_factory=list)
 
     @property
     def unparsed(self) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts.alert import PROBES
 from claudeops.domain.alerts.matchers import Matcher, all_hold
 from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import LOWEST_TIER
+from claudeops.structs import replace
 
 
 class SenderKind(StrEnum):
@@ -45,8 +47,7 @@ def rank(level: EventLevel) -> int:
     return _RANKS[level]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grouping:
+class Grouping(msgspec.Struct, frozen=True, kw_only=True):
     """Which alerts share a chain, and when it starts."""
 
     by: tuple[str, ...] = ()  # labels; empty: the sender's own group, else the service
@@ -55,8 +56,7 @@ class Grouping:
     repeat: timedelta = timedelta(hours=4)  # after a chain's start, before what still fires starts the next
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlapRules:
+class FlapRules(msgspec.Struct, frozen=True, kw_only=True):
     """When an alert changes too often to be news."""
 
     enabled: bool = True
@@ -66,16 +66,14 @@ class FlapRules:
     ask_why: bool = False  # one chain a day may find out
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StormRules:
+class StormRules(msgspec.Struct, frozen=True, kw_only=True):
     """How many chains alerts may start; what comes beyond shares one."""
 
     sessions: int = 5
     window: timedelta = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertSource:
+class AlertSource(msgspec.Struct, frozen=True, kw_only=True):
     """One who may send."""
 
     name: str
@@ -85,7 +83,7 @@ class AlertSource:
     timestamp_header: str = ""  # Grafana: the one that was chosen there; empty: the body alone is signed
     service_label: tuple[str, ...] = ()  # the first that an alert has names its service; else `subject`
     severity_label: tuple[str, ...] = ("severity", "priority", "level")
-    severity: Mapping[str, EventLevel] = field(default_factory=dict)  # its words, in lower case
+    severity: Mapping[str, EventLevel] = msgspec.field(default_factory=dict)  # its words, in lower case
     default_severity: EventLevel = EventLevel.WARNING  # of an alert without one, or with an unknown word
     fingerprint: tuple[str, ...] = ()  # generic: fields or labels that identify an alert; empty: all its labels
     firing_words: tuple[str, ...] = ()  # generic: by which it says that something fires, besides the usual ones
@@ -97,8 +95,7 @@ class AlertSource:
     origin: str = ""  # the file and line that declares it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What is different for some alerts; the first rule that fits counts."""
 
     matchers: tuple[Matcher, ...]
@@ -108,8 +105,7 @@ class Rule:
     flapping: bool | None = None  # whether flap detection holds back its sessions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InhibitRule:
+class InhibitRule(msgspec.Struct, frozen=True, kw_only=True):
     """While an alert of ``source`` fires, those of ``target`` with the same values of ``equal`` start nothing."""
 
     source: tuple[Matcher, ...]
@@ -117,8 +113,7 @@ class InhibitRule:
     equal: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts that are a sign of life, such as Alertmanager's Watchdog; their silence is the trouble."""
 
     name: str
@@ -127,8 +122,7 @@ class Heartbeat:
     grace: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Treatment:
+class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     """How one alert is treated: its source's settings, changed by the rule that fits."""
 
     tier: int
@@ -137,8 +131,7 @@ class Treatment:
     flapping: FlapRules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The whole file."""
 
     sources: tuple[AlertSource, ...] = ()

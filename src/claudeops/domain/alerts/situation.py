@@ -8,10 +8,11 @@ session. So a running chain gets an alert while the daemon is paused, and never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import PastAction
 from claudeops.domain.alerts.alert import AlertDecision, AlertState, Incident, IncidentStatus, Silence
@@ -28,8 +29,7 @@ WHY_INTERVAL: Final = timedelta(days=1)
 _BEFORE_ACTION: Final = timedelta(minutes=1)  # a sender's clock may be behind by so much and still say what was later
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertFiles:
+class AlertFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon's files say; all else that is the case is on record."""
 
     alerts: Rules = NO_RULES
@@ -37,8 +37,7 @@ class AlertFiles:
     dependencies: Dependencies = NO_DEPENDENCIES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenChain:
+class OpenChain(msgspec.Struct, frozen=True, kw_only=True):
     """A chain that runs or waits in the queue."""
 
     services: tuple[str, ...]  # that it is about
@@ -46,8 +45,7 @@ class OpenChain:
     root_session_id: int | None = None  # None: it is being started
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlertContext:
+class AlertContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is the case."""
 
     rules: Rules = NO_RULES
@@ -56,15 +54,18 @@ class AlertContext:
     ledger: tuple[PastAction, ...] = ()  # what sessions did within `Rules.self_inflicted`
     paused: str = ""  # a clause that says who paused and why; empty: no pause
     spent: str = ""  # a clause that says which budget is spent; empty: none
-    cooling: Mapping[str, datetime | None] = field(default_factory=dict)  # service → when an action is possible again
+    cooling: Mapping[str, datetime | None] = msgspec.field(
+        default_factory=dict
+    )  # service → when an action is possible again
     dependencies: Dependencies = NO_DEPENDENCIES
     broken: tuple[str, ...] = ()  # services that are down by the daemon's probes
-    up: Mapping[str, datetime] = field(default_factory=dict)  # key of a service that all its probes see up → since
+    up: Mapping[str, datetime] = msgspec.field(
+        default_factory=dict
+    )  # key of a service that all its probes see up → since
     starts: tuple[datetime, ...] = ()  # of chains that alerts started, within `StormRules.window`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suppression:
+class Suppression(msgspec.Struct, frozen=True, kw_only=True):
     """Why no chain is started for an alert."""
 
     decision: AlertDecision

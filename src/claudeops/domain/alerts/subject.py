@@ -19,14 +19,16 @@ A name is one only within its namespace: ``shop/checkout``. Where a label ``expo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts.alert import BY_LABELS, Alert
 from claudeops.domain.alerts.exporters import Exporter, Measures, exporter
 from claudeops.domain.alerts.workloads import claimant_of, cron_job_of, set_of, workload_of
 from claudeops.domain.probes.directory import Directory, split_place
+from claudeops.structs import replace
 
 _GIVEN: Final = ("service", "app", "application", "app_kubernetes_io_name")
 _NAMESPACES: Final = ("namespace", "kubernetes_namespace", "k8s_namespace_name", "namespace_name")
@@ -62,8 +64,7 @@ LABELS: Final = frozenset(
 """Labels that may say whom an alert is about; each may be renamed to ``exported_…``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """Whom an alert is about."""
 
     service: str
@@ -84,8 +85,7 @@ _SURE: Final = frozenset({_Kind.GIVEN, _Kind.JOB})
 _AROUND: Final = frozenset({_Kind.HINT, _Kind.HOST, _Kind.LAST})  # where a name is given: only what is around it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     kind: _Kind
     name: str
     labels: tuple[str, ...]

@@ -10,9 +10,10 @@ what a probe of the daemon does not see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.alerts.alert import AlertState, Key, Silence, matchable
 from claudeops.domain.alerts.matchers import all_hold
@@ -153,8 +154,7 @@ def _values(rule: InhibitRule, labels: Mapping[str, str]) -> tuple[str, ...]:
 # --- silences ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a silence would do."""
 
     now: tuple[Key, ...]  # alerts that fire and would be silenced

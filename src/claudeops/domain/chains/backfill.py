@@ -12,10 +12,11 @@ Pure: the store asks here and writes the answer. Settled here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import NO_RESULT_SEEN, PastAction
 from claudeops.domain.chains.consequences import proof_of, recordable_checks, settle, stated_events
@@ -63,24 +64,21 @@ class BackfillPart(StrEnum):
     TOOL_ENDS = "tool_ends"  # results of tool calls, and of the actions they carried
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackfillRejected:
+class BackfillRejected(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing was written."""
 
     reason: RejectionReason
     message: str  # one sentence for the operator
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backfilled:
+class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
     """What was written; no parts mean that nothing was missing."""
 
     session: Session  # as it is now
     parts: frozenset[BackfillPart]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackfillRecord:
+class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The stored facts that matter for a backfill."""
 
     session: Session
@@ -92,16 +90,14 @@ class BackfillRecord:
     before: Background  # what earlier sessions of its chain left
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatedChange:
+class DatedChange(msgspec.Struct, frozen=True, kw_only=True):
     """A memory's change, with the time for its row."""
 
     change: MemoryChange
     at: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backfill:
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     """Everything to write beside the ends of tool calls."""
 
     at: datetime  # when the session reported it

@@ -7,8 +7,9 @@ written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import Verdict, VerdictKind
@@ -16,8 +17,7 @@ from claudeops.domain.live import EventRaised
 from claudeops.domain.sessions import Status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedCall:
+class JudgedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call with the gate's verdict."""
 
     session_id: int
@@ -28,8 +28,7 @@ class JudgedCall:
     is_error: bool | None  # None: no result was seen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainRecord:
+class ChainRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A whole chain, in the order in which it was written."""
 
     calls: tuple[JudgedCall, ...] = ()
@@ -40,16 +39,14 @@ class ChainRecord:
 # --- one session --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedVerdict:
+class TimedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of the gate. A call that waits for a person has two: the question, and what came of it."""
 
     verdict: Verdict
     at: datetime  # UTC; when it was decided
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionRecord:
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is on record about one session so far."""
 
     verdicts: Mapping[str, tuple[TimedVerdict, ...]]  # by ``tool_use_id``, oldest first
@@ -57,8 +54,7 @@ class SessionRecord:
     actions: tuple[PastAction, ...] = ()  # of the session, oldest first
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionPosition:
+class SessionPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session stands, for readers that follow the chains under way."""
 
     session_id: int

@@ -18,9 +18,10 @@ Settled here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import NO_RESULT_SEEN, PastAction, Recheck
 from claudeops.domain.calls import ToolEnd
@@ -43,6 +44,7 @@ from claudeops.domain.sessions import (
     Session,
     Trigger,
 )
+from claudeops.structs import replace
 from claudeops.text import clean, clip, unique
 
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
@@ -59,8 +61,7 @@ _WORST_FIRST: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastSeen:
+class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What is on record about a service from other sessions and probes."""
 
     status: ServiceStatus  # of the last check that counts
@@ -68,8 +69,7 @@ class LastSeen:
     last_action_at: datetime | None  # of the actions that still count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndFacts:
+class EndFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The stored facts that matter when a session ends."""
 
     session: Session
@@ -88,8 +88,7 @@ class EndFacts:
     probes: tuple[ProbeSight, ...] = ()  # how the daemon's own stand now
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Consequences:
+class Consequences(msgspec.Struct, frozen=True, kw_only=True):
     """Everything to write beside the session's own row and its tool ends."""
 
     decision: Decision

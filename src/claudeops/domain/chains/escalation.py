@@ -30,10 +30,11 @@ Settled here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import ActionLimit, PastAction
 from claudeops.domain.chains.cooldown import used_up
@@ -60,6 +61,7 @@ from claudeops.domain.sessions import (
 )
 from claudeops.domain.spending import budget
 from claudeops.domain.spending.budget import Budgets
+from claudeops.structs import replace
 from claudeops.text import casefold_key, join_names, one_line, regex, unique
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
@@ -94,8 +96,7 @@ _RETRYABLE: Final = frozenset(
 """Outcomes that another try may avoid. A limit of the session's own, or our own stop, it would meet again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierChoice:
+class TierChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon needs to know about a tier to queue a session for it."""
 
     number: int
@@ -105,15 +106,16 @@ class TierChoice:
     max_budget_usd: float | None = None  # for one session; None: unlimited
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EscalationRules:
+class EscalationRules(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's limits on going further."""
 
     max_tier: int
     dry_run: bool
     tiers: tuple[TierChoice, ...]
-    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
-    other_names: Mapping[str, str] = field(default_factory=dict)  # of services, to the name that actions are counted by
+    limits: Mapping[str, ActionLimit] = msgspec.field(default_factory=dict)  # by action kind
+    other_names: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # of services, to the name that actions are counted by
     expected: tuple[str, ...] = ()  # services that a whole round looks at
     budgets: Budgets | None = None  # that sessions share; None: unlimited
     timezone: str = "UTC"  # IANA name; of the maintenance windows
@@ -159,8 +161,7 @@ def fingerprint(*parts: object) -> str:
     return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _LimitReached:
+class _LimitReached(msgspec.Struct, frozen=True, kw_only=True):
     """A limit that forbids going on: the reason and the clause that explains it."""
 
     reason: DecisionReason

@@ -10,8 +10,9 @@ category and a warning, never an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.report.report import Escalation, Report
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Session
@@ -133,8 +134,7 @@ _BACKGROUND: Final = "background-task: subagents were started in the background 
 _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suspicion:
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     """What the heuristics suspect."""
 
     category: ErrorCategory | None = None

@@ -13,9 +13,10 @@ Settled here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import PastAction, Recheck
 from claudeops.domain.events import EventLevel, NewEvent
@@ -23,6 +24,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.evidence import BROKEN, KnownServices
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover, NewSession, Session
+from claudeops.structs import replace
 from claudeops.text import join_names, one_line, regex, unique
 
 RELAPSE_WITHIN: Final = timedelta(days=1)
@@ -36,8 +38,7 @@ NOT_LOOKED_AT: Final = timedelta(seconds=30)
 """How long a probe must be down until its relapse escalates by itself: a chain of its own would have begun by then."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeStanding:
+class ProbeStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How a probe stands, as far as it answers for an action."""
 
     service: str
@@ -47,11 +48,10 @@ class ProbeStanding:
     is_told: bool = False  # a chain knows of its failure, another service's explains it, or nobody is to be asked
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FollowedUp:
+class FollowedUp(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the follow-ups that were due."""
 
-    answers: Mapping[PastAction, Recheck] = field(default_factory=dict)  # by probes
+    answers: Mapping[PastAction, Recheck] = msgspec.field(default_factory=dict)  # by probes
     queued: tuple[Session, ...] = ()  # what follows
 
 

@@ -7,9 +7,10 @@ status. The exit status alone proves nothing: the CLI exits 0 after SIGINT, with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.chains.failure import NOTHING_SUSPECTED, Suspicion, category_of, cut, kind_of, suspect
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
@@ -75,8 +76,7 @@ class ExitReason(StrEnum):
         return self is ExitReason.KILLED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessExit:
+class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a child process ended, as its supervisor saw it."""
 
     code: int | None = None  # exit status; negative: a signal; None: never started, or not known
@@ -87,8 +87,7 @@ class ProcessExit:
     stderr_notes: tuple[str, ...] = ()  # warnings that the harness reads in stderr
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """How a session ended, as its row will say."""
 
     outcome: Outcome

@@ -7,9 +7,10 @@ and nobody knows how far it got: it is not repeated, but followed by a look that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
@@ -19,8 +20,7 @@ MOST_CALLS: Final = 40  # of a lost session that the next one is told about: the
 INPUT_CHARS: Final = 400  # of a call's input
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallOnRecord:
+class CallOnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call as it was recorded before it could run."""
 
     tool_name: str

@@ -7,21 +7,22 @@ expects must appear in a report before the report proves anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import time
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StatementSource:
+from claudeops.structs import replace
+
+
+class StatementSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a statement stands."""
 
     path: str  # below the repositories directory: ``media/CLAUDE-OPS.md``
     line: int | None = None  # counted from 1; None: the whole file
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Something in a repository that could not be used."""
 
     source: StatementSource
@@ -34,8 +35,7 @@ class Fault:
         return f"{place}: {self.sentence}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MaintenanceWindow:
+class MaintenanceWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A time of the week in which a service may be unwell on purpose; it may run past midnight."""
 
     days: frozenset[int]  # 0 is Monday; the days on which it begins
@@ -44,8 +44,7 @@ class MaintenanceWindow:
     text: str  # as it was written
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True, kw_only=True):
     """One service of the estate."""
 
     name: str  # as the manifest writes it
@@ -61,8 +60,7 @@ class Service:
     source: StatementSource
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prohibition:
+class Prohibition(msgspec.Struct, frozen=True, kw_only=True):
     """Services of which a manifest forbids every action, which the gate therefore denies at every tier."""
 
     services: tuple[str, ...]  # names, with aliases; ``*`` stands for every service of the repository's manifest
@@ -70,8 +68,7 @@ class Prohibition:
     source: StatementSource
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What one repository says."""
 
     repository: str  # the directory's name
@@ -85,30 +82,32 @@ class Manifest:
     ports: tuple[tuple[str, int], ...] = ()  # hosts, each with a TCP port that is named for it anywhere
     same_hosts: tuple[tuple[str, ...], ...] = ()  # names and addresses of one host each
     directories: tuple[str, ...] = ()  # absolute and normal, that its text names anywhere
-    projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # compose service → its names with project
+    projects: Mapping[str, tuple[str, ...]] = msgspec.field(
+        default_factory=dict
+    )  # compose service → its names with project
     digest: str = ""  # SHA-256 of the manifest's text, in hexadecimal digits; "": no manifest was read
     faults: tuple[Fault, ...] = ()
     unused: tuple[Fault, ...] = ()  # columns that say nothing to us, which need not be mended
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbedPlaces:
+class ProbedPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator's own probes connect to."""
 
     hosts: tuple[str, ...] = ()  # as `Estate.hosts` has them
-    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, by host
+    ports: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)  # TCP, by host
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estate:
+class Estate(msgspec.Struct, frozen=True, kw_only=True):
     """All manifests together."""
 
     manifests: tuple[Manifest, ...] = ()
-    other_names: Mapping[str, str] = field(default_factory=dict)  # alias → the name that a service is counted by
+    other_names: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # alias → the name that a service is counted by
     hosts: tuple[str, ...] = ()  # every host that a manifest names anywhere, lower case, without ports
-    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, that manifests name, by host
+    ports: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)  # TCP, that manifests name, by host
     probed: tuple[str, ...] = ()  # hosts of the operator's own probes, written in the same way
-    probed_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TCP, of those probes, by host
+    probed_ports: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)  # TCP, of those probes, by host
     unread: bool = False  # no manifest could be read so far: what they forbid is not known
 
     def with_probes(self, found: ProbedPlaces) -> Estate:

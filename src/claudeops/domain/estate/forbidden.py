@@ -9,8 +9,9 @@ What a whole playbook or chart does inside is not visible here: it is forbidden 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate, Prohibition
 from claudeops.domain.estate.service_names import container_of, counted_by, forms, other_names_of
@@ -67,8 +68,7 @@ def refuse_text(text: str, estate: Estate, counted: Mapping[str, str]) -> str | 
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Forbidden:
+class _Forbidden(msgspec.Struct, frozen=True, kw_only=True):
     """A prohibition with every name of the services that it is about, in the form in which spellings are equal."""
 
     services: frozenset[str]

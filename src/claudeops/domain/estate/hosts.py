@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.strangers import is_loopback
 from claudeops.domain.estate.words import word_set
 from claudeops.domain.network.forbidden_hosts import refuse_host
+from claudeops.structs import replace
 from claudeops.text import regex
 
 _URL: Final = regex.Pattern(
@@ -133,8 +135,7 @@ _LINKING: Final = words.word_set("in on the at of via behind host hosts")
 _MOST_COMMANDS: Final = 20  # in one text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundHosts:
+class FoundHosts(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts in a text, and what stands in place of one and is none."""
 
     hosts: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -26,6 +25,7 @@ import msgspec
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Session
+from claudeops.structs import replace
 from claudeops.text import casefold_key
 
 KEY_BYTES: Final = 32
@@ -58,8 +58,7 @@ class Answered(StrEnum):
     SIGNED_BEFORE = "signed_before"  # nothing: the passkey is gone, or has signed since
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalledScript:
+class CalledScript(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a call would run, as it was when the question was asked."""
 
     path: str  # absolute
@@ -69,8 +68,7 @@ class CalledScript:
     cut: bool = False  # the file goes on after the text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewApproval:
+class NewApproval(msgspec.Struct, frozen=True, kw_only=True):
     """A new question to a person: one row."""
 
     session: Session
@@ -88,8 +86,7 @@ class NewApproval:
     passkey: bool = False  # a yes counts with a passkey's signature alone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer, with its proof."""
 
     status: ApprovalStatus  # approved or denied
@@ -99,8 +96,7 @@ class Answer:
     assertion: str = ""  # the digest of a passkey's signature; empty: none was made
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """A question to a person, and what became of it."""
 
     id: int

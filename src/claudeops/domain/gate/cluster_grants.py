@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 RESTART: Final = "restart"
 SCALE: Final = "scale"
@@ -11,8 +12,7 @@ DELETE: Final = "delete"
 EXEC: Final = "exec"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterGrant:
+class ClusterGrant(msgspec.Struct, frozen=True, kw_only=True):
     """A change that an allowed command makes, once."""
 
     call: str  # the tool_use_id
@@ -26,8 +26,7 @@ class ClusterGrant:
     command: tuple[str, ...] = ()  # of `EXEC`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterChange:
+class ClusterChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a request would make, once the API server has said which object it means."""
 
     verb: str

@@ -7,8 +7,11 @@ have several containers, and each of them once.
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
+
+from claudeops.structs import replace
 
 VERBS: Final = ("restart", "start", "stop", "unpause")
 EXEC: Final = "exec"
@@ -21,8 +24,7 @@ LABELS: Final = (_PROJECT, _SERVICE, _NUMBER, _DIRECTORY)
 """By which compose, and a grant, find the containers of a service."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """A command that runs in a container."""
 
     command: tuple[str, ...]
@@ -32,8 +34,7 @@ class Execution:
     takes_input: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A change that an allowed command makes."""
 
     call: str  # the tool_use_id
@@ -47,15 +48,14 @@ class Grant:
     execution: Execution | None = None  # of `EXEC`
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerChange:
+class DockerChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a request would make, once the engine has said which container it means."""
 
     verb: str
     named: str  # as the request names the container
     id: str  # whole
     name: str  # of the container, without the slash in front of it
-    labels: dict[str, str] = field(default_factory=dict)  # of `LABELS`
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  # of `LABELS`
     signal: str = ""
     execution: Execution | None = None
 

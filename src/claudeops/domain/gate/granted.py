@@ -6,7 +6,8 @@ A grant is for one tool call and ends with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from claudeops.domain.gate import cluster_grants as clusters
 from claudeops.domain.gate import docker_grants as containers
@@ -15,12 +16,13 @@ Grant = containers.Grant | clusters.ClusterGrant
 Change = containers.DockerChange | clusters.ClusterChange
 
 
-@dataclass(kw_only=True, slots=True)
-class Grants:
+class Grants(msgspec.Struct, kw_only=True):
     """The grants of one session that have not ended."""
 
-    _open: list[Grant] = field(default_factory=list)
-    _used: set[tuple[int, str]] = field(default_factory=set)  # grants by identity, with the ids that they were used for
+    _open: list[Grant] = msgspec.field(default_factory=list)
+    _used: set[tuple[int, str]] = msgspec.field(
+        default_factory=set
+    )  # grants by identity, with the ids that they were used for
 
     def admit(self, grants: Iterable[Grant]) -> None:
         """Add the grants of a call that was allowed."""

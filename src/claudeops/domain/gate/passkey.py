@@ -44,8 +44,7 @@ class Challenge:
         return sha256(self.nonce + said.encode()).digest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """A passkey's signature under a yes, with all that is needed to check it again."""
 
     challenge: Challenge
@@ -79,8 +78,7 @@ class Assertion:
         return unpacked(self.authenticator_data) + sha256(unpacked(self.client_data)).digest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PasskeyPlace:
+class PasskeyPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a browser uses a passkey."""
 
     rp_id: str  # the host
@@ -115,8 +113,7 @@ def content_fault(found: Assertion) -> str:
     return "" if flags & _PRESENT_AND_VERIFIED == _PRESENT_AND_VERIFIED else "was made without its owner"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewPasskey:
+class NewPasskey(msgspec.Struct, frozen=True, kw_only=True):
     """A passkey that a user adds."""
 
     user_id: int
@@ -128,8 +125,7 @@ class NewPasskey:
     created_at: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Passkey:
+class Passkey(msgspec.Struct, frozen=True, kw_only=True):
     """A passkey on record."""
 
     id: int

@@ -7,9 +7,10 @@ the rest is merged with what is stored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.memories.categories import category_of, spellings
@@ -20,13 +21,13 @@ from claudeops.domain.memories.trust import doubts
 from claudeops.domain.report.evidence import Background, Proof
 from claudeops.domain.report.report import Report, ReportedMemory
 from claudeops.domain.sessions import Ending, Session
+from claudeops.structs import replace
 from claudeops.text import clean, clip, join_names
 
 _MOST_EVENTS: Final = 10  # about memories that were refused, of one session
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnShelf:
+class OnShelf(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored that matters for the memories of a report."""
 
     memories: Sequence[KnownMemory] = ()  # those that `wanted` names, active or not
@@ -34,8 +35,7 @@ class OnShelf:
     denials: Sequence[str] = ()  # the reasons of its denied calls
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LearningResult:
+class LearningResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is written of a report's memories."""
 
     changes: tuple[MemoryChange, ...] = ()

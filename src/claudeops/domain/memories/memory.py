@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.looks import EvidenceLook
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, KnownServices, looks_at
+from claudeops.structs import replace
 from claudeops.text import clip
 
 OPERATORS_TIER: Final = 0
@@ -34,8 +36,7 @@ class ChangeKind(StrEnum):
     RESTORED = "restored"  # by an operator
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Where a memory comes from; of a bounded size, and stored as JSON."""
 
     root_session_id: int | None = None  # the chain that reported it first
@@ -62,8 +63,7 @@ class Trust(ClosedSet):
     QUARANTINED = "quarantined", "it waits until another chain, or an operator, confirms it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownMemory:
+class KnownMemory(msgspec.Struct, frozen=True, kw_only=True):
     """A stored memory, active or not; ``confidence`` as of ``updated_at``."""
 
     id: int
@@ -83,8 +83,7 @@ class KnownMemory:
     changed_by: str | None = None  # the operator who last changed it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryChange:
+class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
     """One row to insert (``id`` is ``None``) or to update."""
 
     kind: ChangeKind
@@ -100,8 +99,7 @@ class MemoryChange:
     keeps_time: bool = False  # ``updated_at`` stays as it is, so that nothing is lost by undoing the change
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Learner:
+class Learner(msgspec.Struct, frozen=True, kw_only=True):
     """The session whose report is merged."""
 
     chain: int  # its first session
@@ -110,7 +108,7 @@ class Learner:
     shown: frozenset[int] = frozenset()  # ids of the memories in its prompt
     looks: tuple[EvidenceLook, ...] = ()  # its own, without an error
     before: Background = NOTHING_BEFORE
-    names: KnownServices = field(default_factory=lambda: KnownServices({}, clip))
+    names: KnownServices = msgspec.field(default_factory=lambda: KnownServices({}, clip))
 
     def looks_at(self, service: str | None) -> tuple[EvidenceLook, ...]:
         """Return this session's own looks that bear on a service."""
@@ -134,8 +132,7 @@ def _places(look: EvidenceLook) -> list[str]:
     return [place[:_PLACE_LENGTH] for place in (*sorted(look.names), *addresses)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """An active memory that was selected for a prompt."""
 
     id: int

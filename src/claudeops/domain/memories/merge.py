@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.memories.categories import category_of
 from claudeops.domain.memories.confidence import (
@@ -35,6 +36,7 @@ from claudeops.domain.memories.confidence import (
 from claudeops.domain.memories.memory import ChangeKind, KnownMemory, Learner, MemoryChange, Trust
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ReportedMemory
+from claudeops.structs import replace
 from claudeops.text import regex
 
 _WORDS: Final = regex.Pattern(rf"[{regex.WORD}]+(?:['\x{{2019}}][{regex.WORD}]+)*")
@@ -44,8 +46,7 @@ _APPEARS: Final = frozenset({ChangeKind.ADDED, ChangeKind.REVIVED, ChangeKind.CO
 Key = tuple[str | None, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """What a report's memories change, and what the session is told about the rest."""
 
     changes: tuple[MemoryChange, ...]  # each stored memory at most once
@@ -102,18 +103,17 @@ def superseded(known: KnownMemory) -> MemoryChange:
     return replace(adjusted(known, ChangeKind.SUPERSEDED, known.confidence), active=False, keeps_time=True)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Merging:
+class _Merging(msgspec.Struct, kw_only=True):
     """The changes of one report, as they come together."""
 
     existing: Sequence[KnownMemory]
     now: datetime
     by: Learner
-    changes: list[MemoryChange] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    settled: set[int] = field(default_factory=set)  # rows that this report has said again
-    appeared: list[ReportedMemory] = field(default_factory=list)
-    replaced: list[int] = field(default_factory=list)  # ids of memories in whose place another one stands
+    changes: list[MemoryChange] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    settled: set[int] = msgspec.field(default_factory=set)  # rows that this report has said again
+    appeared: list[ReportedMemory] = msgspec.field(default_factory=list)
+    replaced: list[int] = msgspec.field(default_factory=list)  # ids of memories in whose place another one stands
 
     def take(self, memory: ReportedMemory) -> None:
         known = same_as(self.existing, memory, self.by.names)

@@ -7,9 +7,10 @@ forgotten does not come back when a session says it again; anything else that is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.memories.confidence import ACTIVE_FROM, CERTAIN, is_active, standing
 from claudeops.domain.memories.memory import ChangeKind, KnownMemory, MemoryChange, Trust
@@ -17,14 +18,14 @@ from claudeops.domain.memories.merge import adjusted, contradicted, contradicts,
 from claudeops.domain.memories.refusal import RefusalReason, refusal_of
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ReportedMemory
+from claudeops.structs import replace
 from claudeops.text import clip
 
 LONGEST: Final = 1000  # characters of what an operator states; prompts show no more of it
 _NAMES: Final = KnownServices({}, clip)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Declined:
+class Declined(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing is changed."""
 
     sentence: str

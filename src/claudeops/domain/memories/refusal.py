@@ -17,10 +17,11 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.memories.instructions import INSTRUCTIONS
 from claudeops.text import regex
@@ -49,8 +50,7 @@ _SENTENCES: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryRefusal:
+class MemoryRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why a text is not stored."""
 
     reason: RefusalReason

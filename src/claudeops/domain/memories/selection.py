@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.memories.confidence import best_first, is_active
 from claudeops.domain.memories.memory import Memory, Trust
 from claudeops.domain.report.evidence import KnownServices
+from claudeops.structs import replace
 from claudeops.text import clip
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -23,8 +25,7 @@ MARK: Final = " [cut]"
 _NO_NAMES: Final = KnownServices({}, clip)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The memories of one prompt."""
 
     chosen: tuple[Memory, ...] = ()  # grouped by service, each observation one line of bounded length

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.strangers import address_in, is_loopback
 
@@ -19,8 +20,7 @@ _SHOWN: Final = 60  # hosts in a sentence
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared; connecting there reaches this machine
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts and ports that a session may connect to."""
 
     host: str  # a name or address, lower case, without brackets; or a network: ``10.0.0.0/8``

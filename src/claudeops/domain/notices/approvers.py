@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from claudeops.domain.notices.channels import TargetKind
 from claudeops.text import casefold_key, glob
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Approver:
+class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """A person who may answer questions in a chat; known by the sender's id alone."""
 
     name: str
-    ids: Mapping[TargetKind, str] = field(default_factory=dict)  # by the kinds of chats where they may answer
+    ids: Mapping[TargetKind, str] = msgspec.field(default_factory=dict)  # by the kinds of chats where they may answer
     tiers: frozenset[int] | None = None  # None: all
     services: tuple[str, ...] | None = None  # globs; None: all
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from claudeops.text import regex
 
 
@@ -21,8 +23,7 @@ class TargetKind(StrEnum):
     SLACK = "slack"  # a channel, by an app of the operator's
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretKey:
+class SecretKey(msgspec.Struct, frozen=True, kw_only=True):
     """A secret of a target: the file names its variable by ``KEY_env``, or its file by ``KEY_file``."""
 
     key: str
@@ -39,8 +40,7 @@ class SecretKey:
         return f"{self.key}_env", f"{self.key}_file"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdKey:
+class IdKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key of the file that holds an id which the service has given."""
 
     key: str
@@ -49,8 +49,7 @@ class IdKey:
     is_number: bool = False  # it may be written without quotes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChannelForm:
+class ChannelForm(msgspec.Struct, frozen=True, kw_only=True):
     """What the file says of targets of one kind, and of those who may answer there."""
 
     secrets: tuple[SecretKey, ...]

@@ -6,7 +6,6 @@ Pure. A notice says its parts; the sentence that people read is made of them whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -88,8 +87,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     probe: str = ""  # whose failure it is about, unless that is part of an incident before it is sent
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Announcement:
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """What a notice says besides its own sentence, as far as whoever raises an event or ends a session knows it."""
 
     topic: Topic | None = None  # None: as the event itself says
@@ -110,8 +108,7 @@ class Announcement:
 PLAIN: Final = Announcement()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where notices go."""
 
     name: str
@@ -123,8 +120,7 @@ class Target:
     max_per_hour: int | None = None  # messages; what is more is one message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A notice on its way to one target."""
 
     id: int
@@ -135,8 +131,7 @@ class Pending:
     refusals: int = 0  # how often the target is known to have refused the message that it stood in, for its text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a claimed notice."""
 
     id: int

@@ -7,9 +7,10 @@ here passes: it is tried again, and after a day goes another way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 
 class RefusalSubject(StrEnum):
@@ -19,8 +20,7 @@ class RefusalSubject(StrEnum):
     TARGET = "target"  # everything, until a person mends it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefusalCause:
+class RefusalCause(msgspec.Struct, frozen=True, kw_only=True):
     """Why something is refused again and again, and what a person can do."""
 
     refusal: RefusalSubject = RefusalSubject.TARGET

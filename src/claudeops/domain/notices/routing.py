@@ -8,9 +8,10 @@ fails is left alone for longer each time; a notice that could not be delivered f
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Pending, Target, Topic
@@ -33,8 +34,7 @@ _WEEK: Final = timedelta(days=7)
 _LEVELS: Final = tuple(EventLevel)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoutingPlan:
+class RoutingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent to a target now, as groups that are one message each, and what waits until when."""
 
     messages: tuple[tuple[Pending, ...], ...] = ()

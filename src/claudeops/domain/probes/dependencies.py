@@ -8,25 +8,26 @@ one service is explained by nothing, and somebody looks at it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.directory import NO_DIRECTORY, Directory, directory_of
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from claudeops.domain.probes.state_machine import settled
+from claudeops.structs import replace
 from claudeops.text import casefold_key
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dependencies:
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Which services each service needs (`connected`); names are compared without regard to case, any of their names.
 
     Everything is answered in time linear in the services and what connects them.
     """
 
-    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by `key`, to keys
-    other_names: Mapping[str, str] = field(default_factory=dict)  # key of an alias → key of the name
+    edges: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # by `key`, to keys
+    other_names: Mapping[str, str] = msgspec.field(default_factory=dict)  # key of an alias → key of the name
     directory: Directory = NO_DIRECTORY  # by what services are known
     circles: tuple[tuple[str, ...], ...] = ()  # keys that need each other, mostly one; what is needed comes first
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import hosts
 from claudeops.domain.estate.estate import Estate, Service
@@ -34,12 +35,13 @@ _PORTS: Final = {"http": "80", "https": "443"}
 _MOST_STEPS: Final = 8  # of a path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Directory:
+class Directory(msgspec.Struct, frozen=True, kw_only=True):
     """Services by what they are known by; what is asked for may be written in any way."""
 
-    names: Mapping[str, str] = field(default_factory=dict)
-    addresses: Mapping[str, str] = field(default_factory=dict)  # of URLs without scheme, ``host:port`` and hosts
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    addresses: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # of URLs without scheme, ``host:port`` and hosts
     scoped: frozenset[str] = frozenset()  # names that are known with their namespaces, too
 
     def named(self, name: str, *, scope: str = "") -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.probe import Observation, Saw
 from claudeops.text import regex
@@ -33,13 +34,14 @@ RELATIVE_ERROR: Final = 2 ** (1 / (2 * _PER_DOUBLING)) - 1
 """By how much a quantile may be off, as a share of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen in one stretch of time. A look that could not look counts as none."""
 
     checks: int = 0
     failures: int = 0  # of these, looks that saw it down
-    latencies: Mapping[int, int] = field(default_factory=dict)  # number of a bin → looks that saw it work in that time
+    latencies: Mapping[int, int] = msgspec.field(
+        default_factory=dict
+    )  # number of a bin → looks that saw it work in that time
 
     def with_look(self, seen: Observation) -> Bucket:
         """Return the bucket with one more look."""

@@ -14,9 +14,10 @@ that queues the chain, until the probe is up again or worse than before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
@@ -28,8 +29,7 @@ _TOLD: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPP
 _ASKED: Final = timedelta(seconds=1)  # between two questions whether dependencies have answered
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettlingRules:
+class SettlingRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long changes are collected."""
 
     settling: timedelta = timedelta(seconds=3)  # without another change
@@ -39,8 +39,7 @@ class SettlingRules:
 SETTLING: Final = SettlingRules()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainRequest:
+class ChainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A chain to be started."""
 
     fingerprint: str  # of its services: the incident's name, and `Standing.incident` of the probes
@@ -48,18 +47,16 @@ class ChainRequest:
     probes: tuple[str, ...]  # whose failures are new
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeNews:
+class ProbeNews(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done now."""
 
     chain: ChainRequest | None = None
-    joined: Mapping[str, str] = field(default_factory=dict)  # probe → incident that its failure belongs to
+    joined: Mapping[str, str] = msgspec.field(default_factory=dict)  # probe → incident that its failure belongs to
     look_now: tuple[str, ...] = ()  # probes of dependencies, whose answer is waited for
     wait_seconds: float | None = None  # after which to ask again; None: at the next change
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True):
     probe: Probe
     standing: Standing
 

@@ -6,7 +6,6 @@ observations into a `Standing` and says when it has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -197,8 +196,7 @@ def target_of(look: AnyLook) -> str:
     return target
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """One probe."""
 
     name: str
@@ -224,8 +222,7 @@ class Saw(StrEnum):
     NOTHING = "nothing"  # it could not look: a fault of ours, not of the service
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one look."""
 
     saw: Saw
@@ -234,8 +231,7 @@ class Observation:
     latency_ms: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a probe stands: the row that is kept.
 
     ``domain.probes.state_machine`` says what the counters mean. A row without the fields from ``beneath`` on still
@@ -249,7 +245,7 @@ class Standing:
     latency_ms: float | None = None
     failures: int = 0  # looks that saw it down, since it last worked for ``successes`` looks in a row
     successes: int = 0  # looks in a row that saw it work, well or not so well
-    changes: tuple[datetime, ...] = field(default=())  # recent ones between up and not up, for flap detection
+    changes: tuple[datetime, ...] = msgspec.field(default=())  # recent ones between up and not up, for flap detection
     explained_by: str = ""  # the service whose failure explains this one
     beneath: ProbeState = ProbeState.UNKNOWN  # up, degraded or down, as the looks alone have it: what other states hide
     degradations: int = 0  # looks that saw it degraded or down, since it last was up for ``successes`` looks in a row
@@ -260,8 +256,7 @@ class Standing:
     tellings: int = 0  # that it has had (`claudeops.domain.probes.record.Telling`)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeSight:
+class ProbeSight(msgspec.Struct, frozen=True, kw_only=True):
     """What a probe says of its service now, for those who hold a session to it."""
 
     probe: str
@@ -291,16 +286,14 @@ class PingVerb(StrEnum):
     FAIL = "fail"  # it has failed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobRun:
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of a job that has said that it begins."""
 
     id: str  # the job's own
     at: datetime  # when it said so
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pings:
+class Pings(msgspec.Struct, frozen=True, kw_only=True):
     """When a heartbeat was last heard from, for each verb; None: never."""
 
     success: datetime | None = None

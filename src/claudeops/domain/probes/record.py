@@ -6,9 +6,10 @@ Pure. A *telling* is what a change of a probe writes beside its row: events, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.events import NewEvent
@@ -41,8 +42,7 @@ def ping_line(text: str, redact: Callable[[str], str], *, is_cut: bool = False) 
     return visible(redact(" ".join(redact(text).split())))[:_MOST_LINE]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredProbe:
+class StoredProbe(msgspec.Struct, frozen=True, kw_only=True):
     """A probe as it is on record."""
 
     name: str
@@ -57,8 +57,7 @@ class StoredProbe:
     ping_text: str = ""  # the latest line that came with a ping
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Telling:
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
     """What a change of a probe writes beside its row."""
 
     at: datetime
@@ -71,18 +70,16 @@ class Telling:
     is_explained: bool = False  # by the failure of another service, which tells it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A probe as its latest look leaves it, with the tellings that have not been written yet, oldest first."""
 
     probe: Probe
     standing: Standing
     healthy_since: datetime | None
-    tellings: tuple[Telling, ...] = field(default=())
+    tellings: tuple[Telling, ...] = msgspec.field(default=())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time of one probe."""
 
     probe: str

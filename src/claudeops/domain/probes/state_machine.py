@@ -16,11 +16,12 @@ way from one state to another is, stands in `TURNS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.probe import (
     MOST_DETAIL,
@@ -33,6 +34,7 @@ from claudeops.domain.probes.probe import (
     Saw,
     Standing,
 )
+from claudeops.structs import replace
 
 
 class ProbeChangeKind(StrEnum):
@@ -43,8 +45,7 @@ class ProbeChangeKind(StrEnum):
     BLIND = "blind"  # nothing is known of it any more: an event, and no chain
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeChange:
+class ProbeChange(msgspec.Struct, frozen=True, kw_only=True):
     """News of a probe."""
 
     probe: str
@@ -59,8 +60,7 @@ class ProbeChange:
     incident: str = ""  # of the failure that is over or got worse: the fingerprint of its chain; "": it had none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeStep:
+class ProbeStep(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from one look."""
 
     standing: Standing
@@ -78,8 +78,7 @@ MOST_RUNS: Final = 50
 """Of one heartbeat, that have begun and not ended; older ones are forgotten."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeFlapRules:
+class ProbeFlapRules(msgspec.Struct, frozen=True, kw_only=True):
     """When a probe changes too often."""
 
     changes: int = 6  # between up and not up
@@ -98,8 +97,7 @@ _ANEW: Final = 0  # none
 _KEPT: Final = None  # as many as before
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Counts:
+class _Counts(msgspec.Struct, frozen=True, kw_only=True):
     """What one look does to the counters of a standing."""
 
     failures: int | None

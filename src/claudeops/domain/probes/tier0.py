@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
 from claudeops.domain.probes.state_machine import wavers
@@ -49,16 +50,14 @@ class Need(StrEnum):
     CHANGED = "changed"  # since the verdict
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelVerdict:
+class ModelVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The last verdict that a model gave on a whole round."""
 
     reason: DecisionReason
     looked_from: datetime  # when its session started: what changed later, it may not have seen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tier0Gate:
+class Tier0Gate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a scheduled session may be left out."""
 
     need: Need | None  # None: it may

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import PastAction
 from claudeops.domain.calls import ToolEnd
@@ -63,24 +64,21 @@ BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
 _BETWEEN_WORDS: Final = str.maketrans(dict.fromkeys(",;()[]'\"", " "))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainCause:
+class ChainCause(msgspec.Struct, frozen=True, kw_only=True):
     """A service for which a chain was started."""
 
     service: str
     since: datetime | None = None  # of its latest alert; None: there is none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """A text from outside the session, and its service; ``None``: whichever service it names."""
 
     text: str
     service: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Background:
+class Background(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's chain has left before it."""
 
     acted_on: tuple[str, ...] = ()  # services that were acted upon and not shown healthy since
@@ -90,8 +88,7 @@ class Background:
     causes: tuple[str, ...] = ()  # services that the chain was started for, and has not shown healthy since
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """How far a report can be believed."""
 
     looked: bool  # something was looked at, and answered
@@ -221,8 +218,7 @@ def _clause(what: str, services: Sequence[str]) -> list[str]:
     return [what.format(join_names(services))] if services else []
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _CauseProof:
+class _CauseProof(msgspec.Struct, frozen=True, kw_only=True):
     """What a report lacks about the services for which its chain was started."""
 
     lacks: tuple[str, ...]
@@ -326,8 +322,7 @@ def seen_by_probes(sights: Sequence[ProbeSight]) -> tuple[ServiceStatus, datetim
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _LastAction:
+class _LastAction(msgspec.Struct, frozen=True, kw_only=True):
     """The action on a service that ended last."""
 
     kind: str = ""
@@ -356,8 +351,7 @@ def _last_actions(
     return last
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sights:
+class _Sights(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon's own probes say to a report."""
 
     probes: Sequence[ProbeSight]
@@ -386,8 +380,7 @@ class _Sights:
         return sight.is_down and (since is None or (sight.began_at is not None and sight.began_at > since))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was looked at after what was last done about it."""
 
     looks: Sequence[EvidenceLook]
@@ -405,8 +398,7 @@ class _Seen:
         return any(look.results_before > since and self.ties.bears(look, service) for look in self.looks)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _SeenLoosely:
+class _SeenLoosely(msgspec.Struct, frozen=True, kw_only=True):
     """The same for services whose names may leave out where they run."""
 
     seen: _Seen

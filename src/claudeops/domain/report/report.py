@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.events import NewEvent
@@ -41,8 +42,7 @@ class CheckSource(ClosedSet):
     REPORT = "report", "the model, as its report says"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportedMemory:
+class ReportedMemory(msgspec.Struct, frozen=True, kw_only=True):
     """One ``memories[]`` entry; ``service`` and ``category`` are the split key."""
 
     category: str
@@ -51,8 +51,7 @@ class ReportedMemory:
     supersedes: int | None = None  # id of the memory that it replaces, according to the report
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServiceCheck:
+class ServiceCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One ``services_checked[]`` entry."""
 
     service: str
@@ -60,8 +59,7 @@ class ServiceCheck:
     detail: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastCheck:
+class PastCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A check on record; a healthy one of a session was proven."""
 
     service: str
@@ -72,8 +70,7 @@ class PastCheck:
     chain: int | None = None  # the root of that session; None: of a probe, or not read
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Escalation:
+class Escalation(msgspec.Struct, frozen=True, kw_only=True):
     """The report's wish to hand over to the next tier; what becomes of it is the daemon's decision."""
 
     needed: bool
@@ -82,8 +79,7 @@ class Escalation:
     failed_checks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a session concluded, after validation."""
 
     summary: str
@@ -93,8 +89,7 @@ class Report:
     services_checked: tuple[ServiceCheck, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Extraction:
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     """A report, how it was obtained, and what went wrong on the way.
 
     ``report`` is ``None`` with ``none``, and with ``markers`` where a refused structured output's texts held none.

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
 
 from claudeops.errors import ConfigurationError
 
@@ -39,8 +40,7 @@ _NICKNAMES: Final = {  # crontab(5), "extensions"; @reboot has no due time
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """Due at every multiple of ``seconds`` since 1970-01-01 UTC.
 
     Raises `ConfigurationError` outside of one millisecond to 366 days.
@@ -54,8 +54,7 @@ class Interval:
             raise ConfigurationError(message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True, kw_only=True):
     """Due as crontab(5) says, in a time zone of the IANA database.
 
     Five fields or a nickname such as ``@daily``; 0 and 7 are Sunday; when day of month and day of week are
@@ -75,8 +74,7 @@ class Cron:
 Cadence = Interval | Cron
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A cadence with a name. Raises `ConfigurationError` for a jitter outside of 0 s to one day."""
 
     name: str

@@ -13,15 +13,17 @@ Settled here:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.schedules import NEVER, Schedule, fires_at, next_due
 from claudeops.domain.schedules.windows import Window, open_at
 from claudeops.domain.sessions import DecisionReason, NewSession
+from claudeops.structs import replace
 from claudeops.text import one_line, unique
 
 LATE: Final = timedelta(minutes=1)
@@ -36,8 +38,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SchedulePlan:
+class SchedulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule and what a fire of it starts."""
 
     schedule: Schedule
@@ -59,8 +60,7 @@ class SchedulePlan:
         return self.schedule.name
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastFire:
+class LastFire(msgspec.Struct, frozen=True, kw_only=True):
     """The last fires of a schedule that are on record."""
 
     due_at: datetime  # of the latest one, whatever came of it
@@ -68,8 +68,7 @@ class LastFire:
     started_at: datetime | None = None  # when it did
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastRound:
+class LastRound(msgspec.Struct, frozen=True, kw_only=True):
     """The last chain that a schedule started, once it has ended."""
 
     reason: DecisionReason  # of its last session
@@ -77,8 +76,7 @@ class LastRound:
     services: tuple[str, ...] = ()  # that its reports named
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fire:
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
     """A fire to be recorded."""
 
     schedule: str
@@ -88,12 +86,11 @@ class Fire:
     saved_usd: float | None = None  # what a chain would have cost, by estimate; None: unknown, or nothing is saved
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """Fires that started nothing since a moment."""
 
     since: datetime
-    skipped: Mapping[str, int] = field(default_factory=dict)  # by reason
+    skipped: Mapping[str, int] = msgspec.field(default_factory=dict)  # by reason
     usd: float = 0.0  # that were saved, by estimate
 
 

@@ -8,10 +8,11 @@ out begins behind it, and in the hour that comes twice a window lasts until its 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Protocol, TypeVar
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from claudeops.text import regex
 
@@ -43,8 +44,7 @@ class Weekly(Protocol):
         """What its author wrote."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A window as an operator's file has it."""
 
     days: frozenset[int]  # 0 is Monday; the days on which it begins

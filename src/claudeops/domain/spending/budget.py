@@ -14,16 +14,18 @@ Three budgets apply at once: the session's (its tier's), the chain's and the day
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.sessions import DecisionReason, Ending, Suppressed
 from claudeops.domain.spending.prices import price_of
 from claudeops.domain.spending.tokens import MessageUsage
+from claudeops.structs import replace
 
 LEAST_SHARE: Final = 0.25
 """The share of its tier's budget that a session needs to be started."""
@@ -40,8 +42,7 @@ class BudgetScope(StrEnum):
     DAY = "day"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budgets:
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """The budgets that sessions share, in US dollars; each tier has one of its own besides."""
 
     chain_usd: float
@@ -52,8 +53,7 @@ class Budgets:
 # --- before a session -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spending:
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """What has been spent, in US dollars, and what is reserved for running sessions."""
 
     chain_usd: float  # by the chain's ended sessions
@@ -62,15 +62,13 @@ class Spending:
     day_reserved_usd: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """What a session may spend, at most, in US dollars."""
 
     usd: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shortfall:
+class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     """There is not enough money left to start a session."""
 
     scope: BudgetScope
@@ -148,8 +146,7 @@ def _midnight(now: datetime, timezone: str, *, days: int) -> datetime:
 # --- before a model call ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Balance:
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a budget when a call is about to start, in US dollars."""
 
     scope: BudgetScope
@@ -163,22 +160,19 @@ class Balance:
         return f"the {self.scope.value}'s budget is spent ({self.spent_usd:.4f} of {self.limit_usd:g} USD)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdmittedCall:
+class AdmittedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A model call may start; its row is written."""
 
     id: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallWaits:
+class CallWaits(msgspec.Struct, frozen=True, kw_only=True):
     """A model call may not start before another one has ended."""
 
     scope: BudgetScope
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetDenied:
+class BudgetDenied(msgspec.Struct, frozen=True, kw_only=True):
     """A model call may not start: a budget is spent."""
 
     scope: BudgetScope
@@ -199,8 +193,7 @@ def objection(balances: Iterable[Balance], worst_usd: float) -> CallWaits | Budg
 # --- booked model calls ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BookedCall:
+class BookedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A model call as its row records it."""
 
     model: str
@@ -218,8 +211,7 @@ class BookedCall:
         return self.cost_usd is None and bool(used)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BookedCalls:
+class BookedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The sum of a session's booked model calls."""
 
     count: int

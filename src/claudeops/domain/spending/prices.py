@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.spending.tokens import TokenUsage
+from claudeops.structs import replace
 from claudeops.text import regex
 
 _LARGEST_USD: Final = 1e9  # fits NUMERIC(20, 10), and is more than anybody pays
@@ -47,8 +49,7 @@ _DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
 _OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """US dollars per million tokens of each kind."""
 
     input: float
@@ -69,8 +70,7 @@ class Rates:
         ) / _MILLION
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Price:
+class Price(msgspec.Struct, frozen=True, kw_only=True):
     """The rates of a model and its limits; some models charge more for a whole call when its prompt is long."""
 
     rates: Rates

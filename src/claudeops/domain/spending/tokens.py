@@ -5,12 +5,12 @@ Imports nothing of ours, because `claudeops.domain.sessions` needs it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenUsage:
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one call used, as the API counts it."""
 
     input_tokens: int = 0  # of the prompt, neither read from a cache nor written to one
@@ -28,16 +28,14 @@ class TokenUsage:
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessageUsage:
+class MessageUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one message used, according to the stream."""
 
     model: str
     usage: TokenUsage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallState:
+class CallState(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a model call at some moment: while it is open, or when it is over."""
 
     id: int  # of its row

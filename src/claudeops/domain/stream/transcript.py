@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -33,8 +32,7 @@ class PermissionDenial(msgspec.Struct, frozen=True, kw_only=True):
     input: Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transcript:
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """A stream so far, or whole. ``None`` means that the stream did not say.
 
     Text of subagents is not part of it; a result line counts whatever caused it.
@@ -80,7 +78,7 @@ class Transcript:
     structured_calls: tuple[Mapping[str, object] | str, ...] = ()  # inputs of the main agent's report calls, in order
 
     # --- calls
-    tool_calls: Mapping[str, ObservedCall] = field(default_factory=dict)  # by id, in order of appearance
+    tool_calls: Mapping[str, ObservedCall] = msgspec.field(default_factory=dict)  # by id, in order of appearance
     tool_calls_reported: int = 0  # the count of a result line
     permission_denials: tuple[PermissionDenial, ...] = ()
     background_launches: int = 0  # subagents started with ``run_in_background``
@@ -99,7 +97,7 @@ class Transcript:
     unknown_frames: int = 0  # JSON objects of an unknown type
     malformed_lines: int = 0
     hook_events: int = 0
-    harness_metadata: Mapping[str, object] = field(default_factory=dict)  # what only one kind of CLI reports
+    harness_metadata: Mapping[str, object] = msgspec.field(default_factory=dict)  # what only one kind of CLI reports
     warnings: tuple[str, ...] = ()  # in order
 
     @property

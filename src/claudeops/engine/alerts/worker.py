@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import PROBES, Alert, SenderBody, Unparsed
@@ -43,6 +43,7 @@ from claudeops.formats.senders.common import digest
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble, open_tasks
 
 TICK_SECONDS: Final = 2.0
@@ -68,18 +69,16 @@ _BETWEEN: Final = "\n<\1>\n"
 _REST_SECONDS: Final = 0.02  # after a piece, while bodies come in: they are answered by this process too
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A body that is to be put on record, and what came of it."""
 
     body: ReceivedBody
-    done: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = msgspec.field(default_factory=anyio.Event)
     repeats: bool | None = None  # None: it is not on record
     error: StoreError | None = None
 
 
-@dataclass(kw_only=True, slots=True)
-class AlertWorker:
+class AlertWorker(msgspec.Struct, kw_only=True):
     """Takes bodies whose sender is authenticated, and decides about their alerts."""
 
     alerts: Alerts
@@ -94,10 +93,10 @@ class AlertWorker:
     log: Logger
     counts: Counting = UNCOUNTED
     tick_seconds: float = TICK_SECONDS
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _received: anyio.Event = field(default_factory=anyio.Event)  # since the last transaction
-    _limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    _stored: anyio.Event = field(default_factory=anyio.Event)  # since the last look at the queue
+    _waiting: deque[_Waiting] = msgspec.field(default_factory=deque)
+    _received: anyio.Event = msgspec.field(default_factory=anyio.Event)  # since the last transaction
+    _limiter: anyio.CapacityLimiter = msgspec.field(default_factory=lambda: anyio.CapacityLimiter(1))
+    _stored: anyio.Event = msgspec.field(default_factory=anyio.Event)  # since the last look at the queue
     _woken: bool = False  # another process has written something
     _most: int | None = None  # bodies of a round; 1 where one of several could not be decided about
     _is_behind: bool = False

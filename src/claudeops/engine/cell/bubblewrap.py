@@ -12,11 +12,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import (
@@ -138,8 +139,7 @@ _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
 _OTHERS_READ: Final = 0o4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BubblewrapCell:
+class BubblewrapCell(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions in namespaces: processes, users, mounts, and the network unless the operator has it shared."""
 
     program: str  # path of bwrap
@@ -274,8 +274,7 @@ class MountKind(Enum):
     EMPTY = "--tmpfs"
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """One place in the session's view."""
 
     place: Path

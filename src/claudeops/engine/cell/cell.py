@@ -20,9 +20,10 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.engine.cell import workspace as workspaces
@@ -77,8 +78,7 @@ class IsolationLevel(ClosedSet):
     NONE = "none", "nothing: it only ends with the daemon"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnNetwork:
+class OwnNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """A network of the session's own; see ``forwarder.py``."""
 
     door: int  # descriptor, over which the launcher hands over the sockets that it makes there
@@ -88,8 +88,7 @@ class OwnNetwork:
     relayed: tuple[str, ...] = ()  # the hosts to which headers are added
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnFiles:
+class OwnFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A file system in memory for the session's own directories; see ``own_files.py``."""
 
     door: int  # descriptor, over which the launcher hands over a descriptor of it
@@ -98,8 +97,7 @@ class OwnFiles:
     most_files: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SandboxSpec:
+class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What one session needs of the machine. All paths are absolute."""
 
     workspace: Workspace
@@ -108,20 +106,21 @@ class SandboxSpec:
     path: str  # its PATH
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
     projects: Sequence[str] = ()  # directories of compose projects; their compose files are shown
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = msgspec.field(default_factory=Bounds)
     group: ControlGroup | None = (
         None  # control group in which the kernel counts its processes; None: by user, if at all
     )
     look_socket: Path | None = None  # where the daemon listens for its looks; None: it has none
-    given: Mapping[Path, Path] = field(default_factory=dict)  # by place in a namespace: what the daemon gives it there
+    given: Mapping[Path, Path] = msgspec.field(
+        default_factory=dict
+    )  # by place in a namespace: what the daemon gives it there
     hidden: Sequence[Path] = ()  # of the machine, whatever shows it: what its filters stand before
     network: OwnNetwork | None = None  # where the cell has one; None: of its own, and nothing is on it
-    trusted: Mapping[str, str] = field(default_factory=dict)  # its variables that name files of authorities
+    trusted: Mapping[str, str] = msgspec.field(default_factory=dict)  # its variables that name files of authorities
     files: OwnFiles | None = None  # None: its directories are those of the workspace, on the disk
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SandboxedCommand:
+class SandboxedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """How the command is started: what comes in front of it, and what ends its tree."""
 
     before: tuple[str, ...]  # the number of the lifeline's descriptor follows it
@@ -164,8 +163,7 @@ class Cell(Protocol):
         """Return how a command is started in the cell. Accesses the disk."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlainCell:
+class PlainCell(msgspec.Struct, frozen=True, kw_only=True):
     """Level ``none``: the daemon's own user and view of files; a guardian ends the tree when the daemon has gone."""
 
     level: IsolationLevel = IsolationLevel.NONE
@@ -206,14 +204,13 @@ class PlainCell:
         return SandboxedCommand(before=guardian(_SAME_USER, _NO_LOCK, spec), binary=str(spec.binary), guarded=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserCell:
+class UserCell(msgspec.Struct, frozen=True, kw_only=True):
     """Level ``user``: each running session has a user that no other running session on this machine has."""
 
     level: IsolationLevel = IsolationLevel.USER
     homes: Path = USER_HOMES
     interpreter: Path | None = None  # of the shell that keeps tools apart; None: bash itself is their shell
-    _locks: dict[int, int] = field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
+    _locks: dict[int, int] = msgspec.field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
 
     @property
     def has_network(self) -> bool:
@@ -327,8 +324,7 @@ def file_bytes(spec: SandboxSpec) -> int | None:
     return None if wanted is None else allowed(resource.RLIMIT_FSIZE, wanted)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionUser:
+class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     """A user that is leased to a session."""
 
     uid: int

@@ -13,12 +13,12 @@ import os
 import resource
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
 MIB: Final = 1024 * 1024
 
@@ -35,8 +35,7 @@ _HEADROOM: Final = 1.5
 """Times the memory limit, the kernel's own bound: it leaves room to stop a session over the limit politely."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What one session may use at most; ``None``: no bound."""
 
     processes: int | None = None  # at once; threads count, as they do for the kernel
@@ -70,8 +69,7 @@ class Exceeded(Enum):
     MEMORY = "memory"  # it killed a process instead
 
 
-@dataclass(frozen=True, slots=True)
-class ControlGroup:
+class ControlGroup(msgspec.Struct, frozen=True):
     """The group of one session."""
 
     directory: Path
@@ -90,8 +88,7 @@ class ControlGroup:
         return {what: count for what, count in found.items() if count}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """The place below which sessions get groups."""
 
     place: Path
@@ -136,8 +133,7 @@ class Groups:
         return ControlGroup(directory)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hierarchy:
+class Hierarchy(msgspec.Struct, frozen=True, kw_only=True):
     """One tree of groups, and this process's place in it."""
 
     own: Path  # the directory of our own group

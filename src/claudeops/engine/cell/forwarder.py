@@ -28,6 +28,7 @@ from functools import partial
 from typing import Final, cast
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from claudeops.engine.cell.copying import copy_both_ways, reset
@@ -62,8 +63,7 @@ _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 _AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotConnected:
+class NotConnected(msgspec.Struct, frozen=True, kw_only=True):
     """A destination that did not answer a session."""
 
     address: str
@@ -71,8 +71,7 @@ class NotConnected:
     error: str  # why
 
 
-@dataclass(kw_only=True, slots=True)
-class ForwarderTally:
+class ForwarderTally(msgspec.Struct, kw_only=True):
     """What a session's forwarder has done."""
 
     connected: int = 0
@@ -81,8 +80,7 @@ class ForwarderTally:
     missing: tuple[str, ...] = ()  # addresses with ports that this machine cannot make a socket for
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenNetwork:
+class OpenNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """A session's network, before and while the session runs."""
 
     door: int  # descriptor of the socket over which the launcher hands over what it makes
@@ -404,12 +402,11 @@ class _Forwarder:
                     self._not_connected(place.address, place.port, error)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Peer:
+class _Peer(msgspec.Struct, kw_only=True):
     """The daemon's socket outside for one socket of the session's that sends datagrams."""
 
     outside: socket.socket
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
 
 
 async def _connected(address: str, port: int, kind: socket.SocketKind) -> socket.socket:

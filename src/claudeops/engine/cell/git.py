@@ -16,9 +16,10 @@ import os
 import re
 import stat
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
@@ -76,8 +77,7 @@ _SENTENCES: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository:
+class Repository(msgspec.Struct, frozen=True, kw_only=True):
     """Where the parts of a repository are. All paths are real ones."""
 
     top: Path  # of the working tree; for a bare repository the repository itself
@@ -86,8 +86,7 @@ class Repository:
     common: Path  # the directory that holds the rest: another one for a linked working tree
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GitCell:
+class GitCell(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the command lines of such calls."""
 
     bubblewrap: BubblewrapCell

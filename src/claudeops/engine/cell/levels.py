@@ -10,9 +10,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 from claudeops.engine.cell import tool_shell
 from claudeops.engine.cell import workspace as workspaces
@@ -34,6 +35,7 @@ from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.structs import replace
 
 PROBE_SECONDS: Final = 20.0
 AUTO: Final = "auto"
@@ -107,8 +109,7 @@ tool=$("$3" -c 'cat "/proc/$0/environ" >/dev/null 2>&1 && echo reads; echo runs'
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostContext:
+class HostContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the levels are tried with on this machine."""
 
     path: str  # PATH on which bwrap is searched
@@ -118,8 +119,7 @@ class HostContext:
     shares_network: bool = False  # sessions have the machine's
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """The level that sessions will have."""
 
     cell: Cell

@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
+
+import msgspec
 
 from claudeops.domain.looks import LookCall
 
@@ -53,8 +54,7 @@ class ReadLines(Protocol):
         """Return what a session reads of a line; neither has a newline."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A program, by the name by which it is run, with its libraries, by those under which the loader looks for them."""
 
     path: Path

@@ -18,14 +18,16 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.look_cell import NULL, Program, bounded, find_program, run_trial, shown
 from claudeops.policy.programs.network import PROGRAMS
+from claudeops.structs import replace
 
 NO_ICMP: Final = (
     "this machine's kernel lets the daemon send no echo requests: its operator can set "
@@ -72,8 +74,7 @@ _MOST_SAID: Final = 400  # characters
 _TRIED_AT_ONCE: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkCell:
+class NetworkCell(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the command lines of such looks, for one program."""
 
     bubblewrap: BubblewrapCell

@@ -16,15 +16,17 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.engine.cell.bubblewrap import Mount
 from claudeops.engine.cell.cell import OwnFiles
 from claudeops.engine.cell.cgroups import MIB
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
+from claudeops.structs import replace
 from claudeops.tasks import check_abandoned
 
 _BYTES_FOR_A_FILE: Final = 4096
@@ -36,8 +38,7 @@ _SHARE_OF_MARGIN: Final = 16
 _WORD_BYTES: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilesBound:
+class FilesBound(msgspec.Struct, frozen=True, kw_only=True):
     """How much a session's files in memory may be."""
 
     most_bytes: int
@@ -78,8 +79,7 @@ async def prepared_bytes(workspace: Workspace) -> int:
     )
 
 
-@dataclass(kw_only=True, slots=True)
-class MemoryFiles:
+class MemoryFiles(msgspec.Struct, kw_only=True):
     """The files of one session, before and after the launcher has made them."""
 
     workspace: Workspace  # on the disk

@@ -11,11 +11,11 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.estate.strangers import address_in
 from claudeops.domain.network.destination import LOCALHOST, Destination, network_in
@@ -39,8 +39,7 @@ _KEPT_FOR_NAMES: Final = (["search"], ["domain"], ["options"], ["sortlist"])
 Lookup = Callable[[str], tuple[str, ...]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True, kw_only=True):
     """What stands on a session's own network."""
 
     tcp: tuple[tuple[str, int], ...] = ()  # address, port; addresses numeric
@@ -51,8 +50,7 @@ class Network:
     left_out: tuple[str, ...] = ()  # hosts that not all ports could be had of, beyond `MOST_SOCKETS`
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]  # none: there is no such name
     at: float  # seconds of the monotonic clock
 
@@ -141,8 +139,7 @@ def _has_route(address: str) -> bool:
 # --- the list -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Socket:
+class _Socket(msgspec.Struct, frozen=True, kw_only=True):
     host: str  # that it is for
     address: str
     port: int
@@ -150,13 +147,12 @@ class _Socket:
     usual: bool = False  # nobody names the port
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """What is collected of a list."""
 
-    sockets: dict[_Socket, None] = field(default_factory=dict)
-    names: dict[str, list[str]] = field(default_factory=dict)  # by address
-    unknown: list[str] = field(default_factory=list)
+    sockets: dict[_Socket, None] = msgspec.field(default_factory=dict)
+    names: dict[str, list[str]] = msgspec.field(default_factory=dict)  # by address
+    unknown: list[str] = msgspec.field(default_factory=list)
 
     def take(self, one: Destination, addresses: Iterable[str], *, named: bool) -> None:
         """Take a destination at its addresses; ``named``: by a name, which belongs into the hosts file."""

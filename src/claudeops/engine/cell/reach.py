@@ -7,11 +7,13 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import Destination
@@ -26,6 +28,7 @@ from claudeops.formats.network.headers import SecretHeader
 from claudeops.formats.network.ssh_config import option_in
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.policy import TierPolicy
+from claudeops.structs import replace
 
 _MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
 _MOST_BYTES: Final = 256 * 1024  # of one file
@@ -33,8 +36,7 @@ _SHOWN: Final = 20  # places of a log line
 _ETC_SSH: Final = Path("/etc/ssh/ssh_config")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a list is made of."""
 
     tier: TierPolicy

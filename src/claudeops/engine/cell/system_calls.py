@@ -16,9 +16,10 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 _ABSENT: Final = -1
 
@@ -88,8 +89,7 @@ _ERROR: Final = 0x00050000
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data; an argument has eight bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
+class _Machine(msgspec.Struct, frozen=True):
     audit: int  # linux/audit.h
     column: int  # of the table, after the name
     has_x32: bool

@@ -7,10 +7,11 @@ import shutil
 import stat
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 from claudeops.tasks import AbandonedError, Threads, check_abandoned
 
@@ -33,8 +34,7 @@ _GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
 """For cells that hide the machine's users: ssh looks up its own user, and finds its keys in the home named here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(msgspec.Struct, frozen=True):
     """A session's own directories; nothing in them outlives the session."""
 
     root: Path

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
@@ -38,8 +38,7 @@ _SIGNS_IN_TIME: Final = 3
 """Signs of life per watchdog time, so that one or two may come late."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandRunner:
+class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
     """Takes the commands of operators and carries them out, each beside the others.
 
     A command that was taken stays on record as taken until it is ended. If the daemon goes in between, the next one
@@ -53,7 +52,7 @@ class CommandRunner:
     clock: Clock
     started_at: datetime  # of this daemon's process
     log: Logger
-    waiter: Waiter = field(default_factory=Waiter)  # for commands
+    waiter: Waiter = msgspec.field(default_factory=Waiter)  # for commands
 
     async def run(self) -> None:
         """Take commands and carry them out until cancelled. While the database fails, they wait."""
@@ -136,8 +135,7 @@ def _sessions(ids: Collection[int]) -> str:
     return f"session{'s' if len(ids) > 1 else ''} {join_names(tuple(map(str, sorted(ids))))}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServiceManager:
+class ServiceManager(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's side of the protocol; raises nothing, because a deaf manager must not end the daemon."""
 
     address: str | None  # of the manager's socket; ``@`` in front: an abstract name; None: there is no manager

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
@@ -71,8 +72,7 @@ _ENOUGH: Final = 1.1  # times the floor: space that hovers at the floor must not
 _MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Housekeeping:
+class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     """The housekeeping of one node."""
 
     database: Retention
@@ -82,7 +82,7 @@ class Housekeeping:
     retention_days: int
     running: Callable[[], Collection[int]]  # ids of the sessions that run here
     log: Logger
-    _one_thread: Threads = field(default_factory=lambda: Threads(most=1))
+    _one_thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def run(self) -> None:
         """Do a round every hour until cancelled."""

@@ -6,7 +6,6 @@ Commands for people in a hurry read it, so it imports little.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -74,8 +73,7 @@ class StatusFields(msgspec.Struct, frozen=True, kw_only=True):
     untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Liveness:
+class Liveness(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a daemon lives, with the reason."""
 
     lives: bool

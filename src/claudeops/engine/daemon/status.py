@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 import orjson
 
 from claudeops.clock import Clock
@@ -25,6 +26,7 @@ from claudeops.engine.ports import SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.holds import Holds
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 LOOK_SECONDS: Final = 5.0
@@ -41,16 +43,14 @@ WRITE_SECONDS: Final = 5.0
 """How long a write may take. While one hangs nothing else is written, so that an older state never comes last."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SchedulesState:
+class SchedulesState(msgspec.Struct, frozen=True, kw_only=True):
     """What the file says about schedules."""
 
     next_fires: tuple[tuple[str, datetime | None], ...] = ()  # by schedule; None: it is switched off
     saved: Saved | None = None  # fires that started nothing; None: not counted yet
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DaemonState:
+class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     """What the file says about the daemon, besides its identity."""
 
     ready: bool  # sessions can be claimed, and their ends can be written
@@ -61,8 +61,7 @@ class DaemonState:
     untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
 
 
-@dataclass(frozen=True, slots=True)
-class StatusFile:
+class StatusFile(msgspec.Struct, frozen=True):
     """The file itself; it is written whole and renamed into place, so that a reader never sees half of it."""
 
     path: Path
@@ -70,7 +69,7 @@ class StatusFile:
     started_at: datetime
     budgets: Budgets | None = None  # None: nothing limits what is spent
     write_seconds: float = WRITE_SECONDS
-    _one_at_a_time: Threads = field(default_factory=lambda: Threads(most=1))
+    _one_at_a_time: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def write(self, standing: DaemonState, *, at: datetime, monotonic: float) -> None:
         """Replace the file; raises `OSError`, also when its disk does not answer."""

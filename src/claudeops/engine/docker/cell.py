@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, system_mounts
@@ -32,8 +33,7 @@ _MOST_SAID: Final = 1000  # characters
 _SPACES: Final = re.compile(r"\s+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerCell:
+class DockerCell(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the command lines of such calls, for the sessions of one tier."""
 
     bubblewrap: BubblewrapCell

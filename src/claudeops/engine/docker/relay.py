@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar, cast
 from urllib.parse import urlencode
 
 import anyio
 import h11
+import msgspec
 from anyio.abc import SocketStream
 
 from claudeops.domain.gate.docker_grants import EXEC, LABELS, DockerChange, Execution
@@ -82,15 +82,14 @@ class DockerRefusedError(Exception):
         self.refused = DockerRefusal(status=status, sentence=sentence)
 
 
-@dataclass(kw_only=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, kw_only=True):
     """The engine, and what one session has started in its containers."""
 
     socket: Path
     redactor: Redactor
     daemon: DaemonLine
-    execs: set[str] = field(default_factory=set)  # ids that may be started, once
-    started: set[str] = field(default_factory=set)  # ids that may be looked at
+    execs: set[str] = msgspec.field(default_factory=set)  # ids that may be started, once
+    started: set[str] = msgspec.field(default_factory=set)  # ids that may be looked at
 
     async def serve(self, stream: SocketStream) -> None:
         """Answer the requests of one connection, until it ends."""

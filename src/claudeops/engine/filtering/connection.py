@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 import h11
+import msgspec
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
@@ -28,23 +28,21 @@ class PeerGoneError(Exception):
     """The other side of a connection has closed it, or sends what is no HTTP."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResponseHead:
+class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
     """The head of an answer."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]  # names in lower case
 
 
-@dataclass(kw_only=True, slots=True)
-class Client:
+class Client(msgspec.Struct, kw_only=True):
     """The session's side of a connection."""
 
     stream: ByteStream
     worded: Callable[[int, str], bytes]  # a status and a sentence, as the engine itself answers
     has_begun: bool = False  # the answer to the last request
     may_switch: bool = False  # the last request wants another protocol
-    _wire: h11.Connection = field(default_factory=lambda: h11.Connection(h11.SERVER))
+    _wire: h11.Connection = msgspec.field(default_factory=lambda: h11.Connection(h11.SERVER))
 
     async def request(self) -> tuple[h11.Request, bytes] | None:
         """Return the next request with its body; None: there are no more."""
@@ -139,12 +137,11 @@ class Client:
         raise PeerGoneError
 
 
-@dataclass(kw_only=True, slots=True)
-class EngineConnection:
+class EngineConnection(msgspec.Struct, kw_only=True):
     """The engine's side of a connection, for one request."""
 
     stream: ByteStream
-    _wire: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT))
+    _wire: h11.Connection = msgspec.field(default_factory=lambda: h11.Connection(h11.CLIENT))
 
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes = b"", *, upgrade: str = ""

@@ -9,7 +9,6 @@ import json
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -28,8 +27,7 @@ _NOT_SENT: Final = 0
 _TARGET_CHARACTERS: Final = 300
 
 
-@dataclass(kw_only=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, kw_only=True):
     """A filter of one session."""
 
     engine: str  # what is behind it, as the log names it
@@ -38,7 +36,7 @@ class Filter:
     changes: type[Change]  # that it asks for
     grants: Grants
     log: Logger
-    _used: dict[int, tuple[Grant, Change]] = field(default_factory=dict)
+    _used: dict[int, tuple[Grant, Change]] = msgspec.field(default_factory=dict)
     _count: int = 0
 
     async def serve(self, listening: socket.socket) -> None:

@@ -12,10 +12,10 @@ import json
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import anyio
+import msgspec
 from anyio.abc import SocketListener, SocketStream, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -30,8 +30,7 @@ _MEMORY_BYTES: Final = 1024 * 1024 * 1024  # address space
 _ANSWER_SECONDS: Final = 30.0  # for the daemon
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilterRefusal:
+class FilterRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A request that was not sent on."""
 
     method: str
@@ -40,15 +39,14 @@ class FilterRefusal:
     sentence: str
 
 
-@dataclass(kw_only=True, slots=True)
-class DaemonLine:
+class DaemonLine(msgspec.Struct, kw_only=True):
     """The line to the daemon."""
 
     stream: UNIXSocketStream
     received: BufferedByteReceiveStream
     _count: int = 0
-    _waiting: dict[int, tuple[anyio.Event, list[int]]] = field(default_factory=dict)
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _waiting: dict[int, tuple[anyio.Event, list[int]]] = msgspec.field(default_factory=dict)
+    _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
     async def receive(self) -> dict[str, object]:
         """Return the next line; raises `anyio.IncompleteRead` at the end."""
@@ -73,7 +71,7 @@ class DaemonLine:
         self._count += 1
         number, event, answer = self._count, anyio.Event(), list[int]()
         self._waiting[number] = (event, answer)
-        await self._send({"asked": number, "change": asdict(change)})
+        await self._send({"asked": number, "change": msgspec.to_builtins(change)})
         with anyio.move_on_after(_ANSWER_SECONDS):
             await event.wait()
         self._waiting.pop(number, None)
@@ -85,7 +83,7 @@ class DaemonLine:
 
     async def refused(self, refusal: FilterRefusal) -> None:
         """Tell what was not sent on."""
-        await self._send({"refused": asdict(refusal)})
+        await self._send({"refused": msgspec.to_builtins(refusal)})
 
     async def dropped(self, target: str, names: Sequence[str]) -> None:
         """Tell which parameters of a read are not known, and were left out."""

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -52,8 +51,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     at: str  # ISO 8601, UTC
 
 
-@dataclass(kw_only=True, slots=True)
-class CliAdmission:
+class CliAdmission(msgspec.Struct, kw_only=True):
     """Admits binaries; remembers them across restarts in ``record``. Of a script, only the script itself is hashed."""
 
     record: Path
@@ -61,9 +59,11 @@ class CliAdmission:
     test: Trial | None  # None: the operator has switched the self-test off
     clock: Clock
     log: Logger
-    versions: dict[Path, str] = field(default_factory=dict)  # of the binaries that were looked at, as they report them
-    _admitted: dict[Path, _Identity] = field(default_factory=dict)  # binaries that need no further look
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # so that two sessions at once cause one test
+    versions: dict[Path, str] = msgspec.field(
+        default_factory=dict
+    )  # of the binaries that were looked at, as they report them
+    _admitted: dict[Path, _Identity] = msgspec.field(default_factory=dict)  # binaries that need no further look
+    _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)  # so that two sessions at once cause one test
 
     async def refusal(self, binary: Path) -> str | None:
         """Return why ``binary`` may not be used, in one sentence, or ``None``.
@@ -184,8 +184,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     passed: tuple[Passed, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
+class _Identity(msgspec.Struct, frozen=True):
     """A file as the kernel knows it. A user who replaces the file cannot set back the last number."""
 
     device: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from claudeops.tasks import Waiter
 
@@ -13,12 +14,11 @@ LOOK_SECONDS: Final = 0.5
 """Between two looks for an answer, where nothing wakes a call after another process has written one."""
 
 
-@dataclass(kw_only=True, slots=True)
-class AnswerWaker:
+class AnswerWaker(msgspec.Struct, kw_only=True):
     """Wakes the calls of this process that wait for an answer; for one event loop."""
 
     look_seconds: float = LOOK_SECONDS
-    _waiting: dict[int, Waiter] = field(default_factory=dict)
+    _waiting: dict[int, Waiter] = msgspec.field(default_factory=dict)
 
     @contextmanager
     def listening(self, approval_id: int) -> Iterator[Waiter]:

@@ -21,12 +21,13 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
@@ -46,6 +47,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.paths import looks_secret
 from claudeops.store.approvals import Approvals
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 from claudeops.text import regex
 from claudeops.text.redact import MASK, has_shape
@@ -89,8 +91,7 @@ def _uncounted(_status: ApprovalStatus, _decided_by: str | None, _seconds: float
     return
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApprovalDenied:
+class ApprovalDenied(msgspec.Struct, frozen=True, kw_only=True):
     """The call was not approved; the reason is for the model and the record."""
 
     reason: str

@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
@@ -37,6 +37,7 @@ from claudeops.harness.protocol import ExecutedCall, GateRequest, Harness, Quest
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
 from claudeops.store.calls import Calls
+from claudeops.structs import replace
 
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""
@@ -71,8 +72,7 @@ def _no_report(_call: ToolCall) -> bool:
     return False
 
 
-@dataclass(kw_only=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, kw_only=True):
     """The gate of one session.
 
     Fail-closed at every step: if an answer is late, lost or never given, the tool does not run.
@@ -86,21 +86,25 @@ class Gate:
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
     looks: SessionLooks | None = None  # runs what the daemon runs for allowed calls
-    grants: Grants = field(default_factory=Grants)  # what the session's filters let through
+    grants: Grants = msgspec.field(default_factory=Grants)  # what the session's filters let through
     approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
     on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
     on_decided: Callable[[float], None] = _untimed  # called with how long a call waited for its answer, in seconds
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
-    repetition: Repetition = field(default_factory=Repetition)
+    repetition: Repetition = msgspec.field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
-    asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
-    allowed: set[str] = field(default_factory=set)  # tool_use_ids that were allowed
-    ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input with which each of these may run
-    _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
-    _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
-    _open: list[tuple[str, anyio.CancelScope]] = field(default_factory=list)  # requests without an answer yet
-    _first: dict[str, bytes] = field(default_factory=dict)  # digests of the first request of each request_id
+    asked: set[str] = msgspec.field(default_factory=set)  # tool_use_ids that the CLI asked about
+    allowed: set[str] = msgspec.field(default_factory=set)  # tool_use_ids that were allowed
+    ran: dict[str, Mapping[str, object]] = msgspec.field(
+        default_factory=dict
+    )  # the input with which each of these may run
+    _to_ask: dict[str, tuple[ToolCall, Verdict]] = msgspec.field(
+        default_factory=dict
+    )  # answered ``ask``, by tool_use_id
+    _reports: set[str] = msgspec.field(default_factory=set)  # valid reports on their way, or delivered
+    _open: list[tuple[str, anyio.CancelScope]] = msgspec.field(default_factory=list)  # requests without an answer yet
+    _first: dict[str, bytes] = msgspec.field(default_factory=dict)  # digests of the first request of each request_id
 
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
@@ -253,16 +257,15 @@ class Gate:
         return verdict
 
 
-@dataclass(kw_only=True, slots=True)
-class CallWatch:
+class CallWatch(msgspec.Struct, kw_only=True):
     """The calls of one session as its stream shows them, compared with the gate's answers."""
 
     gate: Gate
-    ends: list[ToolEnd] = field(default_factory=list)
-    refusals: list[CliRefusal] = field(default_factory=list)
-    _started: dict[str, ToolStarted] = field(default_factory=dict)
-    _refused: set[str] = field(default_factory=set)  # by the CLI itself
-    _ended: set[str] = field(default_factory=set)
+    ends: list[ToolEnd] = msgspec.field(default_factory=list)
+    refusals: list[CliRefusal] = msgspec.field(default_factory=list)
+    _started: dict[str, ToolStarted] = msgspec.field(default_factory=dict)
+    _refused: set[str] = msgspec.field(default_factory=set)  # by the CLI itself
+    _ended: set[str] = msgspec.field(default_factory=set)
 
     @property
     def ran(self) -> frozenset[str]:

@@ -12,10 +12,10 @@ import pickle
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -68,8 +68,7 @@ async def judge_in_process(judge: SessionJudge) -> AsyncIterator[Judging]:
         await judging.end()
 
 
-@dataclass(kw_only=True, slots=True)
-class JudgeProcess(Generic[A]):
+class JudgeProcess(msgspec.Struct, Generic[A], kw_only=True):
     """The process that judges the calls of one session."""
 
     judge: Callable[[ToolCall], A]
@@ -78,7 +77,7 @@ class JudgeProcess(Generic[A]):
     session_seconds: float = SESSION_SECONDS
     _spent_seconds: float = 0.0
     _running: _Running | None = None
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
     @property
     def pid(self) -> int | None:
@@ -125,8 +124,7 @@ class JudgeProcess(Generic[A]):
         raise NotJudgedError(answer if isinstance(answer, str) else f"its answer is a {type(answer).__name__}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Running:
+class _Running(msgspec.Struct, frozen=True, kw_only=True):
     """A process that judges, and our end of the socket."""
 
     process: Process

@@ -13,13 +13,13 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
@@ -35,6 +35,7 @@ from claudeops.errors import HarnessError
 from claudeops.formats.stream import LineSplitter, StreamFrame, decode
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import ExecutedCall, GateCancelled, GateRequest, InitMismatch, QuestionWay, Spec
+from claudeops.structs import replace
 
 Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
 """Serves a script, given as a document, as a Messages API on loopback; the context's value is its URL."""
@@ -96,8 +97,7 @@ _QUESTIONS: Final = (TestCall.ALLOWED, TestCall.DENIED, *_REPLACED, TestCall.LAT
 """The calls that the gate must have been asked about; not `TestCall.AFTERWARDS`, when stdin is closed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """What the sessions of a self-test run with."""
 
     cell: Cell  # the one that sessions of this node get
@@ -110,8 +110,7 @@ class Bench:
         return self.cell.workspaces(self.root)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelfTestResult:
+class SelfTestResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a self-test found."""
 
     faults: tuple[CliFault, ...]  # empty: the gate holds
@@ -189,17 +188,18 @@ def _script() -> dict[str, object]:
     return {"tiers": {_FIRST_MODEL: {"steps": [*first, rest]}, _SECOND_MODEL: {"steps": [*second, rest]}}}
 
 
-@dataclass(kw_only=True, slots=True)
-class _Session:
+class _Session(msgspec.Struct, kw_only=True):
     """One session of the CLI, and the daemon's side of its conversation."""
 
     bench: Bench
     harness: ClaudeHarness
     model: str
-    faults: set[CliFault] = field(default_factory=set)
-    asked: set[TestCall] = field(default_factory=set)  # calls that the gate was asked about
+    faults: set[CliFault] = msgspec.field(default_factory=set)
+    asked: set[TestCall] = msgspec.field(default_factory=set)  # calls that the gate was asked about
     detail: str = ""
-    reported: set[str] = field(default_factory=set)  # the commands that the CLI reported as run, in the hook after them
+    reported: set[str] = msgspec.field(
+        default_factory=set
+    )  # the commands that the CLI reported as run, in the hook after them
     _workdir: Path | None = None
     _seen_init: bool = False
     _late: GateRequest | None = None  # the question whose answer is held back

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, system_mounts
@@ -28,8 +29,7 @@ _CACHE_BYTES: Final = 64 * 1024 * 1024
 _NO_PROGRAMS: Final = "/nonexistent"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KubectlCell:
+class KubectlCell(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the command lines of such calls, for the sessions of one tier."""
 
     bubblewrap: BubblewrapCell

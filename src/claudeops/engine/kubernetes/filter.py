@@ -7,10 +7,12 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.gate.cluster_grants import ClusterChange
 from claudeops.domain.gate.granted import Grants
@@ -30,8 +32,7 @@ _WAITING: Final = 32  # connections that nobody has accepted yet
 _MODE: Final = 0o600
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterFilter:
+class ClusterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a session has of it."""
 
     kubeconfig: Path

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.engine.cell.cell import KUBECONFIG, Cell, IsolationLevel
 from claudeops.engine.cell.reach import read_text
@@ -19,8 +20,7 @@ OF_HOME: Final = Path(".kube") / "config"
 _MOST_FILES: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierClusters:
+class TierClusters(msgspec.Struct, frozen=True, kw_only=True):
     """What a tier's kubeconfigs say."""
 
     current: str = ""

@@ -10,7 +10,7 @@ import hmac
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -46,6 +46,7 @@ from claudeops.policy.kubernetes_api.requests import (
     Scale,
     read_request,
 )
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 from claudeops.text import regex
 from claudeops.text.redact import Redactor
@@ -147,8 +148,7 @@ class Clusters:
         return found[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Served:
+class _Served(msgspec.Struct, frozen=True, kw_only=True):
     """One request."""
 
     clusters: Clusters

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
+
+import msgspec
 
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.chains.chain_record import TimedVerdict
@@ -27,6 +28,7 @@ from claudeops.formats.stream import (
     decode,
 )
 from claudeops.harness.protocol import Harness
+from claudeops.structs import replace
 from claudeops.wording.live import Redact, Viewpoint
 
 _PATIENCE_LOOKS: Final = 5
@@ -149,8 +151,7 @@ def in_order(facts: list[LiveFact], late: Iterable[LiveFact]) -> None:
         facts.insert(place, fact)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A fact of the stream that is not published yet; for a result line, with the transcript."""
 
     fact: StreamEvent

@@ -13,11 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypedDict
 
 import anyio
+import msgspec
 
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.live import (
@@ -125,16 +125,15 @@ class Hub:
             self._readers = tuple(other for other in self._readers if other is not reader)
 
 
-@dataclass(kw_only=True, slots=True)
-class Broadcast:
+class Broadcast(msgspec.Struct, kw_only=True):
     """Publishes what one session does while it runs; does nothing while nobody listens."""
 
     session: Session
     view: Viewpoint
     asks: bool  # its CLI asks before every call, so a call is published with its verdict
     hub: Hub
-    _open: dict[str, str] = field(default_factory=dict)  # the line of each call that has no result yet
-    _silent: set[str] = field(default_factory=set)  # calls that deliver the report; they are not published
+    _open: dict[str, str] = msgspec.field(default_factory=dict)  # the line of each call that has no result yet
+    _silent: set[str] = msgspec.field(default_factory=set)  # calls that deliver the report; they are not published
 
     def note(self, fact: StreamEvent, at: datetime) -> None:
         """Publish a fact of the stream, if it is one that people want to see."""

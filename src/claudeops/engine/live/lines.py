@@ -7,10 +7,11 @@ terminal would obey, or that would reverse the reading direction of a line, is w
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
+
+import msgspec
 
 from claudeops.domain.actions import Recheck
 from claudeops.domain.calls import VerdictKind
@@ -62,8 +63,7 @@ class Tone(StrEnum):
     QUIET = "quiet"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveLine:
+class LiveLine(msgspec.Struct, frozen=True, kw_only=True):
     """One step; all texts are safe to print."""
 
     at: datetime
@@ -89,15 +89,14 @@ _FOUND: Final[dict[Recheck | None, tuple[str, Tone]]] = {
 _LEVELS: Final = {EventLevel.INFO: Tone.PLAIN, EventLevel.WARNING: Tone.WARN, EventLevel.CRITICAL: Tone.BAD}
 
 
-@dataclass(slots=True)
-class LiveLines:
+class LiveLines(msgspec.Struct):
     """Turns facts into lines; remembers which call and which tier a later fact is about."""
 
     doing: str = ""  # what is going on right now, for a progress display; "" for nothing
-    _tiers: dict[int, int] = field(default_factory=dict)
-    _denied: set[str] = field(default_factory=set)
+    _tiers: dict[int, int] = msgspec.field(default_factory=dict)
+    _denied: set[str] = msgspec.field(default_factory=set)
     _last_call: str = ""
-    _running: set[int] = field(default_factory=set)  # sessions that began and have not ended
+    _running: set[int] = msgspec.field(default_factory=set)  # sessions that began and have not ended
 
     def of(self, fact: LiveFact) -> tuple[LiveLine, ...]:  # noqa: C901, PLR0911 - one case a fact
         """Return the lines of one fact, in order; none if another fact says it better."""

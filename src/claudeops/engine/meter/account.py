@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
@@ -28,6 +29,7 @@ from claudeops.errors import StoreError
 from claudeops.formats.model_request import display
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.spend import ModelCalls
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
@@ -43,8 +45,7 @@ RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_LONGEST_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallRequest:
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A model call that wants to start."""
 
     model: str

@@ -7,7 +7,6 @@ database later, in the order of the reports.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -19,6 +18,7 @@ from claudeops.domain.sessions import FailureKind
 from claudeops.errors import StoreError
 from claudeops.formats.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.logs import LogEvent, Logger
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 
 if TYPE_CHECKING:  # SQL: commands that only read the wiring do without

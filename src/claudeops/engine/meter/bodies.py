@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import anyio
 import anyio.to_thread
+import msgspec
 from starlette.types import Receive, Scope
 
 from claudeops.formats.model_request import ModelRequest, RequestObjection
 from claudeops.http_server import ConnectionLimits
+from claudeops.structs import replace
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
@@ -27,11 +28,10 @@ _AT_ONCE_BYTES: Final = 128 * 1024  # parsed within a millisecond; longer bodies
 _LOOK_AGAIN_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeterLimits:
+class MeterLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the daemon's resources sessions and strangers on loopback may take up, through the meter."""
 
-    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    connections: ConnectionLimits = msgspec.field(default_factory=ConnectionLimits)
     held_bytes: int = 8 * MAX_BODY_BYTES  # of bodies, of all sessions together
     held_bytes_of_one: int = 2 * MAX_BODY_BYTES
     room_seconds: float = 60.0  # that a request waits for room

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -24,6 +24,7 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.formats.model_request import RequestObjection, display, read_request, unknown_betas
 from claudeops.formats.usage import UsageReader
 from claudeops.http_server import disconnected, drop
+from claudeops.structs import replace
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on but not booked
@@ -39,8 +40,7 @@ _TOO_SLOW: Final = 408
 _STREAM: Final = "text/event-stream"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpRefusal:
+class HttpRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """An answer by the meter itself, in the API's shape."""
 
     status: int

@@ -10,10 +10,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from claudeops.clock import Clock
@@ -45,8 +45,7 @@ _UNKNOWN_TOKEN: Final = HttpRefusal(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeterDeps:
+class MeterDeps(msgspec.Struct, frozen=True, kw_only=True):
     """What the meter needs from the daemon: where calls are recorded, and the rules for budgets."""
 
     spending: ModelCalls

@@ -7,10 +7,11 @@ the fault: the last good declaration serves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
@@ -32,8 +33,7 @@ NO_FILE: Final = LastGood(NO_DECLARATION)
 """No probes file is there, which is no fault."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeclaredNow:
+class DeclaredNow(msgspec.Struct, frozen=True, kw_only=True):
     """What is declared now."""
 
     probes: tuple[Probe, ...] = ()
@@ -69,8 +69,7 @@ def read_file(path: Path, *, refuse_command: Callable[[str], str | None] = allow
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _MadeOf:
+class _MadeOf(msgspec.Struct, frozen=True):
     """What the latest probes were made of."""
 
     file: LastGood[Declaration]
@@ -78,8 +77,7 @@ class _MadeOf:
     others: tuple[Probe, ...]
 
 
-@dataclass(kw_only=True, slots=True)
-class DeclaredReader:
+class DeclaredReader(msgspec.Struct, kw_only=True):
     """Reads what is declared, and notices that it has changed."""
 
     file: Path | None = None  # it need not exist: then only the manifests declare probes
@@ -89,7 +87,7 @@ class DeclaredReader:
     others: Callable[[], tuple[Probe, ...]] = tuple  # that another file of the operator's declares
     read_seconds: float = _READ_SECONDS
     _latest: _MadeOf | None = None
-    _thread: Threads = field(default_factory=lambda: Threads(most=1))
+    _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def changed(self) -> DeclaredNow | None:
         """Return what is declared now; ``None`` if that is what was returned before, or the disk does not answer."""

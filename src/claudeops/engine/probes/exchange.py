@@ -14,6 +14,7 @@ from urllib.parse import quote as percent
 
 import anyio.lowlevel
 import h11
+import msgspec
 import orjson
 
 from claudeops.engine.probes.results import Attempt, blind, quote
@@ -29,8 +30,7 @@ _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True, kw_only=True):
     """A URL in the parts that a request needs."""
 
     scheme: str
@@ -91,8 +91,7 @@ class ProbeQuestion:
         return h11.Request(method=self.method, target=self.target, headers=list({**own, **given}.items()))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeAnswer:
+class ExchangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back."""
 
     status: int

@@ -7,9 +7,10 @@ the probes themselves; a process that never saw it right knows no hosts of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from claudeops.domain.estate.estate import ProbedPlaces
 from claudeops.engine.last_good import LastGood, look_again
@@ -18,8 +19,7 @@ from claudeops.formats.probes.declaration import Declaration
 from claudeops.formats.probes.hosts import probed_by
 
 
-@dataclass(kw_only=True, slots=True)
-class ProbedHosts:
+class ProbedHosts(msgspec.Struct, kw_only=True):
     """Reads the hosts with their ports; a file that has not changed is read only once."""
 
     file: Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from claudeops.harness.base import git_environment, plain_environment
 from claudeops.harness.protocol import CliCommand
 from claudeops.logs import Logger
 from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 BASH: Final = Path("/bin/bash")

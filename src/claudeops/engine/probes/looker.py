@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.probes.probe import (
     CommandLook,
@@ -49,8 +49,7 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-@dataclass(kw_only=True, slots=True)
-class Looker:
+class Looker(msgspec.Struct, kw_only=True):
     """Looks at services; made once, and used by any number of looks at a time."""
 
     means: Means

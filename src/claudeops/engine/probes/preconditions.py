@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.probe import (
     CommandLook,
@@ -37,14 +38,15 @@ _NAME_ONE: Final = "name a kubeconfig that leads to a cluster with 'kubeconfig',
 _ON_MACHINE: Final = "run the daemon where systemd can be asked, or leave the probe out"
 
 
-@dataclass(kw_only=True, slots=True)
-class Preconditions:
+class Preconditions(msgspec.Struct, kw_only=True):
     """Finds out what keeps probes from working; made for one round of all of them."""
 
     means: Means
     refuse_command: Callable[[str], str | None] = allow_all  # by tier 1's policy, within the estate
     redact: Callable[[str], str] = str
-    _known: dict[Hashable, str] = field(default_factory=dict)  # what many probes share → why it is missing, or ""
+    _known: dict[Hashable, str] = msgspec.field(
+        default_factory=dict
+    )  # what many probes share → why it is missing, or ""
 
     async def obstacle(self, probe: Probe) -> str:
         """Return why a probe cannot see anything here, a clause with the remedy; "" if nothing is known."""

@@ -6,11 +6,11 @@ import itertools
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 from anyio.abc import ByteReceiveStream
 
 from claudeops.domain.probes.probe import CommandLook, Saw, SystemdLook
@@ -31,8 +31,7 @@ _USUAL_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _NUMBERS: Final = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRun:
+class ProgramRun(msgspec.Struct, frozen=True):
     """A program that was run."""
 
     exit_code: int | None  # None: it was ended, as ``cut`` says
@@ -40,8 +39,7 @@ class ProgramRun:
     cut: str = ""  # why it was ended
 
 
-@dataclass(frozen=True, slots=True)
-class NotRun:
+class NotRun(msgspec.Struct, frozen=True):
     """A program that was not run."""
 
     why: str
@@ -153,13 +151,12 @@ async def run_to_end(child: Child) -> ProgramRun:
     return ProgramRun(child.process.returncode, text)
 
 
-@dataclass(slots=True)
-class _Output:
+class _Output(msgspec.Struct):
     """What a program has written so far; it is over when the program has ended, or has written too much."""
 
-    content: bytearray = field(default_factory=bytearray)
-    over: anyio.Event = field(default_factory=anyio.Event)
-    read_to_end: anyio.Event = field(default_factory=anyio.Event)
+    content: bytearray = msgspec.field(default_factory=bytearray)
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    read_to_end: anyio.Event = msgspec.field(default_factory=anyio.Event)
     _ends: int = 0
 
     async def read(self, stream: ByteReceiveStream) -> None:

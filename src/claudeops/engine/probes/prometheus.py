@@ -6,21 +6,22 @@ A Prometheus that does not answer says nothing about the service: such a look ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote as percent
+
+import msgspec
 
 from claudeops.domain.probes.probe import ProbeState, PrometheusLook, Saw
 from claudeops.engine.probes.exchange import ProbeQuestion, ask, url_of
 from claudeops.engine.probes.results import Attempt, LookResult, blind, quote
 from claudeops.engine.probes.stream import Means
+from claudeops.structs import replace
 
 _MOST_LABELS: Final = 4  # of a series that a detail names
 _ABSENT: Final = {ProbeState.UP: Saw.UP, ProbeState.DEGRADED: Saw.DEGRADED, ProbeState.DOWN: Saw.DOWN}
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(msgspec.Struct, frozen=True):
     labels: str
     value: float
 

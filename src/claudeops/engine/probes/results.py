@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.probes.probe import MOST_DETAIL, Saw
 
@@ -24,8 +25,7 @@ _OURS: Final = frozenset(
 """Errors of this machine: it is out of descriptors, ports or memory, has no route, or its firewall refuses."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookResult:
+class LookResult(msgspec.Struct, frozen=True):
     """What a look saw, before it is cleaned and gets its time."""
 
     saw: Saw
@@ -52,15 +52,14 @@ def blind(detail: str) -> LookFailedError:
     return LookFailedError(Saw.NOTHING, detail)
 
 
-@dataclass(kw_only=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, kw_only=True):
     """One look under way: how long it may take, and what it is doing, which is said when its time runs out."""
 
     timeout: float  # seconds, as a whole
     asks_other: bool = False  # it asks somebody about the service, whose failure says nothing about the service
     doing: str = "beginning"
     ours: bool = False  # what it is doing depends on this machine alone
-    began: float = field(default_factory=perf_counter)
+    began: float = msgspec.field(default_factory=perf_counter)
 
     @property
     def seconds(self) -> float:

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.network.forbidden_hosts import refuse_host
@@ -294,8 +295,7 @@ class ProbeStream:
 # --- certificates ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(msgspec.Struct, frozen=True):
     """A server's certificate."""
 
     not_after: datetime

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 import anyio
+import msgspec
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
@@ -55,11 +56,10 @@ _REMEMBERED: Final = 10_000  # looks whose lateness is known
 _FILE_EVENT: Final = "probes:file"
 
 
-@dataclass(kw_only=True, slots=True)
-class Lateness:
+class Lateness(msgspec.Struct, kw_only=True):
     """By how much looks began after their due times, in seconds."""
 
-    latest: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    latest: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     late: int = 0  # looks since the last line in the log
     worst: float = 0.0  # of these
 

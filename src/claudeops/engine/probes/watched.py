@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
@@ -14,6 +15,7 @@ from claudeops.domain.probes.news import note_of
 from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import Observed, StoredProbe, Stretch, Telling, fingerprint_of, healthy_since
 from claudeops.domain.probes.state_machine import FLAPPING, ProbeChange, ProbeChangeKind, step
+from claudeops.structs import replace
 
 MOST_TELLINGS: Final = 20
 """Changes of one probe that are kept while the database is away; before that many it flaps."""
@@ -24,8 +26,7 @@ MOST_STRETCHES: Final = 20_000
 _LEVELS: Final = {ProbeState.DOWN: EventLevel.CRITICAL}
 
 
-@dataclass(kw_only=True, slots=True)
-class WatchedProbe:
+class WatchedProbe(msgspec.Struct, kw_only=True):
     """One probe that is watched."""
 
     probe: Probe
@@ -33,13 +34,13 @@ class WatchedProbe:
     healthy_since: datetime | None = None
     chain_at: datetime | None = None  # when its last chain was queued
     told: ProbeState | None = None  # the state that this chain was told of; None: not known any more
-    pings: Pings = field(default_factory=Pings)
+    pings: Pings = msgspec.field(default_factory=Pings)
     due: float = 0.0  # on the clock that never goes back; what the heap says otherwise is out of date
     looking: bool = False
     dirty: bool = False  # its row is behind
-    tellings: list[Telling] = field(default_factory=list)  # not written yet, oldest first
+    tellings: list[Telling] = msgspec.field(default_factory=list)  # not written yet, oldest first
     stretch: datetime | None = None  # when the present stretch of history began
-    bucket: Bucket = field(default_factory=Bucket)
+    bucket: Bucket = msgspec.field(default_factory=Bucket)
 
     def written(self, tellings: Sequence[Telling]) -> None:
         """Forget what is on record by now."""
@@ -64,13 +65,12 @@ class WatchedProbe:
         return self.chain_at + (FLAPPING.window if self.standing.state is ProbeState.FLAPPING else FLAPPING.quiet)
 
 
-@dataclass(kw_only=True, slots=True)
-class WatchedProbes:
+class WatchedProbes(msgspec.Struct, kw_only=True):
     """All probes that are watched."""
 
-    by_name: dict[str, WatchedProbe] = field(default_factory=dict)
+    by_name: dict[str, WatchedProbe] = msgspec.field(default_factory=dict)
     dependencies: Dependencies = NO_DEPENDENCIES
-    stretches: list[Stretch] = field(default_factory=list)  # that are over and not written yet
+    stretches: list[Stretch] = msgspec.field(default_factory=list)  # that are over and not written yet
     dropped: int = 0  # changes that were not written before they were too many
     _broken: tuple[str, ...] | None = None  # services; None: to be looked up anew
 

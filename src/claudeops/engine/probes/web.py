@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -14,6 +13,7 @@ from claudeops.engine.probes.exchange import MOST_BODY, ExchangeAnswer, ProbeQue
 from claudeops.engine.probes.results import Attempt, LookResult, blind, down, quote
 from claudeops.engine.probes.stream import Means
 from claudeops.policy.reach import refuse_url
+from claudeops.structs import replace
 from claudeops.text import regex
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

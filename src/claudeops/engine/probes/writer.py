@@ -12,11 +12,11 @@ at its next start, and starts the chain then.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.alerts.alert import HANDLED
@@ -29,6 +29,7 @@ from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 
 FLUSH_SECONDS: Final = 5.0
@@ -51,8 +52,7 @@ async def pause(stirred: anyio.Event, seconds: float) -> None:
         await stirred.wait()
 
 
-@dataclass(kw_only=True, slots=True)
-class ProbeWriter:
+class ProbeWriter(msgspec.Struct, kw_only=True):
     """The one writer of a node's probes."""
 
     watched: WatchedProbes
@@ -64,8 +64,8 @@ class ProbeWriter:
     look_now: Callable[[Sequence[str]], None]  # at some probes, by name
     log: Logger
     pause: Pause = pause
-    _stirred: anyio.Event = field(default_factory=anyio.Event)
-    _busy: anyio.Lock = field(default_factory=anyio.Lock)
+    _stirred: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    _busy: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
     _flushed_at: float = 0.0
     _news_at: float | None = 0.0  # when to ask for news again; None: at the next change
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 import psutil
 
 from claudeops.domain.chains.outcome import StopCause
@@ -47,8 +48,7 @@ _FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "me
 """Limit and use by cgroup v2, and by v1."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BoundsFindings:
+class BoundsFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of one look."""
 
     tasks: int
@@ -57,8 +57,7 @@ class BoundsFindings:
     refused: Mapping[Exceeded, int]  # by the kernel, since the start
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
     """A bound that a session has reached."""
 
     cause: StopCause

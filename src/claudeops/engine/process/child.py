@@ -14,12 +14,12 @@ import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import ByteReceiveStream, Process, UNIXSocketStream
 
 from claudeops.engine.cell.cell import SandboxedCommand
@@ -40,6 +40,7 @@ from claudeops.engine.process.tree import (
 )
 from claudeops.errors import SpawnError
 from claudeops.harness.protocol import CliCommand
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 T = TypeVar("T")
@@ -80,8 +81,7 @@ More is then read at once; short lines take several times their bytes there. A C
 _LINE_BYTES: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class Child(msgspec.Struct, frozen=True, kw_only=True):
     """A running CLI with our ends of its streams.
 
     ``process`` is what the daemon started: the guardian, or bubblewrap, which ends as the CLI ends.
@@ -94,7 +94,7 @@ class Child:
     mark: str
     lifeline: Lifeline | None = None  # to the guardian, where there is one; else everything is in a namespace
     cli: int | None = None  # the CLI's own pid, as its guardian reported it
-    seen: set[ProcessId] = field(default_factory=set)  # every member of its tree that was ever listed
+    seen: set[ProcessId] = msgspec.field(default_factory=set)  # every member of its tree that was ever listed
 
     @property
     def pid(self) -> int:
@@ -241,8 +241,7 @@ async def exited_within(child: Child, seconds: float) -> bool:
     return child.exited
 
 
-@dataclass(slots=True)
-class Lifeline:
+class Lifeline(msgspec.Struct):
     """The daemon's end of the lifeline: reads what the guardian reports, and ends everything. See ``guardian.py``."""
 
     stream: UNIXSocketStream

@@ -8,9 +8,10 @@ import os
 import stat
 import sys
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 EVERYBODYS: Final = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked at, not written to
 """Where a session with a user of its own may write, besides its own directories."""
@@ -26,12 +27,13 @@ FileKey = tuple[int, int]
 """Device and inode: a file that has two names, or is open twice, counts once."""
 
 
-@dataclass(slots=True)
-class DiskUse:
+class DiskUse(msgspec.Struct):
     """The files that a look has found."""
 
     used_bytes: int = 0
-    sizes: dict[FileKey, int] = field(default_factory=dict)  # bytes, holes included: the kernel bounds that size
+    sizes: dict[FileKey, int] = msgspec.field(
+        default_factory=dict
+    )  # bytes, holes included: the kernel bounds that size
     too_deep: bool = False  # something lies deeper than a path can reach, which only serves to hide it
 
     def add(self, found: os.stat_result) -> None:
@@ -60,8 +62,7 @@ class DiskPlace(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Premises:
+class Premises(msgspec.Struct, frozen=True, kw_only=True):
     """The places where a session may have files. `measure` looks at all of them: call it off the event loop."""
 
     root: Path  # its workspace
@@ -86,8 +87,7 @@ class Premises:
         return use
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryPlace:
+class MemoryPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The file system in memory that holds all of a session's files. The kernel knows what they take."""
 
     root: Path  # as we reach it

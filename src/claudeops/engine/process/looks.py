@@ -15,13 +15,13 @@ import shlex
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Final
 
 import anyio
+import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketListener
 
 from claudeops.domain.looks import LookCall
@@ -50,19 +50,18 @@ _ERROR_BYTES: Final = 4096
 _KILLED: Final = (128 + 9, 128 + 24)  # as bubblewrap reports SIGKILL and SIGXCPU
 
 
-@dataclass(kw_only=True, slots=True)
-class SessionLooks:
+class SessionLooks(msgspec.Struct, kw_only=True):
     """The looks of one session."""
 
     cells: Mapping[str, LookCell]  # by program
     socket: Path  # at which it is asked for them
     log: Logger
     most_output: int = 4 * 1024 * 1024  # bytes
-    _admitted: dict[str, LookCall] = field(default_factory=dict)  # by id, until they run or their call ends
-    _connections: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_CONNECTIONS))
+    _admitted: dict[str, LookCall] = msgspec.field(default_factory=dict)  # by id, until they run or their call ends
+    _connections: anyio.Semaphore = msgspec.field(default_factory=lambda: anyio.Semaphore(_CONNECTIONS))
     # A disk that does not answer keeps its threads; those of other sessions are not among them.
-    _disks: Threads = field(default_factory=lambda: Threads(most=_AT_ONCE))
-    _running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
+    _disks: Threads = msgspec.field(default_factory=lambda: Threads(most=_AT_ONCE))
+    _running: anyio.Semaphore = msgspec.field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
 
     def admit(self, calls: Iterable[LookCall]) -> None:
         """Let each of these looks run once."""

@@ -21,10 +21,10 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import psutil
 
 from claudeops.engine.process import SESSION_MARK
@@ -63,8 +63,7 @@ def marks_below(sessions_dir: Path) -> str:
     return f"{sessions_dir}#"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(msgspec.Struct, frozen=True):
     """A process, told apart from a later one with the same pid by its start time."""
 
     pid: int
@@ -221,8 +220,7 @@ def reap(pids: AbstractSet[int]) -> None:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessTally:
+class ProcessTally(msgspec.Struct, frozen=True, kw_only=True):
     """The processes below one process, itself included, and what they use together."""
 
     pids: tuple[int, ...]

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.chains.backfill import Backfilled, BackfillRejected, RejectionReason
 from claudeops.domain.events import EventLevel, NewEvent
@@ -44,14 +44,15 @@ _UNREADABLE: Final = frozenset({RejectionReason.LOG_UNREADABLE, RejectionReason.
 _LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
 
 
-@dataclass(kw_only=True, slots=True)
-class SessionRecovery:
+class SessionRecovery(msgspec.Struct, kw_only=True):
     """Recovers the sessions of dead daemons. One per daemon."""
 
     context: SessionContext
     read_seconds: float = READ_SECONDS  # for one log
-    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of each log when it was last read
-    _looks: Threads = field(default_factory=lambda: Threads(most=1))
+    _seen: dict[int, tuple[int, int]] = msgspec.field(
+        default_factory=dict
+    )  # size and time of each log when it was last read
+    _looks: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def take_up(self, orphans: Iterable[Session]) -> None:
         """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start then goes on."""

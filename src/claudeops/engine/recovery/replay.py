@@ -7,10 +7,11 @@ status, stderr, why we stopped the session, what its workspace held) is not made
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from claudeops.domain.calls import ToolEnd
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
@@ -47,8 +48,7 @@ _SKIPPED_BYTES: Final = 1024 * 1024
 _READERS: Final = Threads(most=4)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogRead:
+class LogRead(msgspec.Struct, frozen=True, kw_only=True):
     """What a log says about its session."""
 
     ending: Ending  # ``ended_at``: when the last line arrived, as far as that is known
@@ -126,8 +126,7 @@ async def _read(
         return reading.refused(RejectionReason.LOG_UNREADABLE, f"cannot be read: {error.strerror}")
 
 
-@dataclass(kw_only=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, kw_only=True):
     """One walk through a log, on a thread of its own; line by line, so its size does not matter."""
 
     session: Session
@@ -136,8 +135,8 @@ class _Reading:
     allowed: frozenset[str] | None  # tool_use_ids that got the gate's yes; None: all that have a result
     path: Path
     handoff: Handoff | HandoffError | None = None
-    _tool_ends: list[tuple[ToolEnded, datetime | None]] = field(default_factory=list)
-    _events: list[NewEvent] = field(default_factory=list)
+    _tool_ends: list[tuple[ToolEnded, datetime | None]] = msgspec.field(default_factory=list)
+    _events: list[NewEvent] = msgspec.field(default_factory=list)
 
     def run(self) -> LogRead | BackfillRejected:
         """Read the log; ends with `AbandonedError` when nobody waits any more. Raises nothing else."""

@@ -6,8 +6,9 @@ What cannot be found out costs a session: nothing is left out on a guess.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes import tier0
@@ -17,8 +18,7 @@ from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.store.schedules import Schedules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeGate:
+class ProbeGate(msgspec.Struct, frozen=True, kw_only=True):
     """The probes, as far as schedules ask them."""
 
     mode: Tier0

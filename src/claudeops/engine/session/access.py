@@ -9,10 +9,11 @@ import os
 import pwd
 import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.estate.strangers import is_loopback
@@ -24,6 +25,7 @@ from claudeops.engine.session import mcp_servers
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.formats.network.addresses import Endpoint, endpoints_in, endpoints_of_environment
 from claudeops.logs import LogEvent
+from claudeops.structs import replace
 from claudeops.wording.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
 
 _DOCKER_SOCKET: Final = "/var/run/docker.sock"
@@ -67,8 +69,7 @@ async def access_of(
     return limits_in(facts.with_agent() if await has_agent() else facts, estate)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelWay:
+class ModelWay(msgspec.Struct, frozen=True, kw_only=True):
     """How a session connects to its model: through the meter, or by itself."""
 
     meter: str | None = None  # its URL
@@ -147,8 +148,7 @@ def gather(
 # --- the view from the cell ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """What a session sees of this machine's files, and as whom."""
 
     uid: int

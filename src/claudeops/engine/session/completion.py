@@ -6,11 +6,11 @@ The result waits for as long as the database is away. What the database refuses 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.calls import CliRefusal, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
@@ -30,6 +30,7 @@ from claudeops.formats.stream import Transcript
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.queue import Queue
+from claudeops.structs import replace
 
 _BY_OPERATORS: Final = frozenset({StopCause.PAUSED, StopCause.STOPPED})
 _NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
@@ -38,8 +39,7 @@ RETRY_FIRST_SECONDS: Final = 0.25
 RETRY_LONGEST_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """What a conversation leaves behind."""
 
     harness: Harness

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, Verdict
@@ -39,6 +41,7 @@ from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
 from claudeops.policy.tiers import JudgeScope, NodeScope, PolicyJudgement, TierPolicy, explain, judge
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server, an HTTP client and SQL
@@ -141,8 +144,7 @@ def no_probes(_now: datetime, _about: Collection[str]) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clis:
+class Clis(msgspec.Struct, frozen=True, kw_only=True):
     """The CLIs that sessions run on."""
 
     harnesses: Mapping[str, Harness]
@@ -160,20 +162,20 @@ class Clis:
         return harness
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Confinement:
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions are locked into, and how much each of them may use."""
 
-    cell: Cell = field(default_factory=PlainCell)
-    bounds: Bounds = field(default_factory=Bounds)
+    cell: Cell = msgspec.field(default_factory=PlainCell)
+    bounds: Bounds = msgspec.field(default_factory=Bounds)
     groups: Groups | None = None  # where the kernel counts what each session uses; None: not available
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
     files_room_mb: int = 0  # MiB of memory that a session's files may take beside that; 0: they are on the disk
-    looks: Mapping[str, LookCell] = field(default_factory=dict)  # by program: where the daemon runs it for sessions
+    looks: Mapping[str, LookCell] = msgspec.field(
+        default_factory=dict
+    )  # by program: where the daemon runs it for sessions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompletionRules:
+class CompletionRules(msgspec.Struct, frozen=True, kw_only=True):
     """How the results of a session are read."""
 
     schema: ReportSchema

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.engine.session_log.reader import open_plain
 from claudeops.formats.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
 from claudeops.harness.protocol import CliCommand
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 HANDOFF_FILE: Final = "handoff.json"

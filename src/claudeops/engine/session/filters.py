@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE, BubblewrapCell
@@ -23,11 +24,10 @@ from claudeops.formats.network.addresses import Endpoint
 from claudeops.logs import Logger
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Filters:
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """What stands before the engines that a tier's sessions reach."""
 
-    grants: Grants = field(default_factory=Grants)
+    grants: Grants = msgspec.field(default_factory=Grants)
     docker: Path | None = None  # the socket of the one before docker's engine
     clusters: ClusterFilter | None = None
     hidden: tuple[Path, ...] = ()  # of the machine: what leads past them

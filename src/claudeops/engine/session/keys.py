@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell
@@ -25,11 +25,10 @@ AGENT_VARIABLE: Final = "SSH_AUTH_SOCK"
 OTHER_AGENT: Final = f"the tier's {AGENT_VARIABLE} names an agent of its own: add it there, or unset that"
 
 
-@dataclass(slots=True)
-class SessionKeys:
+class SessionKeys(msgspec.Struct):
     """The keys of a session, whose agent starts while the session's other things are made."""
 
-    _opened: anyio.Event = field(default_factory=anyio.Event)
+    _opened: anyio.Event = msgspec.field(default_factory=anyio.Event)
     _socket: Path | None = None
     _error: OSError | None = None
 

@@ -7,8 +7,9 @@ and the log says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.briefing import BriefingText, TextKind
 from claudeops.domain.chains.escalation import handover_services
@@ -24,6 +25,7 @@ from claudeops.formats import library
 from claudeops.formats.estate.manifest import FILE
 from claudeops.formats.library import LibraryKind, LibraryText
 from claudeops.logs import LogEvent, Logger
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text import casefold_key, clip, regex, unique
 from claudeops.wording.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, KnownFacts
@@ -32,8 +34,7 @@ _LIBRARY_TOKENS: Final = 4_000
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[{regex.SPACE},;()\[\]\"'?!]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gathering:
+class Gathering(msgspec.Struct, frozen=True, kw_only=True):
     """Gathers what one session is told."""
 
     context: SessionContext

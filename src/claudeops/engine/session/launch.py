@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import in_words
@@ -33,6 +34,7 @@ from claudeops.errors import DatabaseUnavailableError, HarnessError
 from claudeops.formats.network.headers import added_in_words
 from claudeops.harness.protocol import CliCommand, Harness, ModelAccess, Resumed, Spec
 from claudeops.logs import LogEvent, Logger
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 from claudeops.wording.prompt import RESUMED, Prompt, render
 from claudeops.wording.prompt.knowledge import Facts
@@ -44,8 +46,7 @@ _SHARE_OF_SERVERS: Final = 1 / 3
 """The share of the startup timeout that MCP servers may take to start, because the CLI waits for them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launched:
+class Launched(msgspec.Struct, frozen=True, kw_only=True):
     """A session whose process runs."""
 
     spec: Spec
@@ -55,8 +56,7 @@ class Launched:
     mounts: tuple[Mount, ...] | None  # what it sees of the machine's files, and where we do; None: all of them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Starts one session."""
 
     context: SessionContext
@@ -68,7 +68,7 @@ class Launch:
     access: ModelAccess
     group: ControlGroup | None = None  # the control group that its processes join
     look_socket: Path | None = None  # where the daemon listens for its looks
-    filters: Filters = field(default_factory=Filters)
+    filters: Filters = msgspec.field(default_factory=Filters)
     reach: ReachedPlace | None = None  # on a network of its own
     keys: SessionKeys
     memory: MemoryFiles | None = None  # where its files are in memory

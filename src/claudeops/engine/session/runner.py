@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.chains.outcome import StopCause
@@ -48,6 +48,7 @@ from claudeops.errors import ErrorKind, HarnessError
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Viewpoint
@@ -56,8 +57,7 @@ _LOOKS_SECONDS: Final = 30.0  # for judging all calls of an ended session; a tho
 _SEARCH_TOOL: Final = "WebSearch"  # a tool of the CLI that has the API search the web
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionRunner:
+class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
     """Runs claimed sessions. Holds no state of its own: everything of one session is local to `run`."""
 
     context: SessionContext
@@ -144,8 +144,7 @@ class SessionRunner:
         return round((self.context.clock.monotonic() - started) * 1000)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeteredAccess:
+class MeteredAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A session's own access to the model API, and what is still unbooked when its process has gone."""
 
     access: ModelAccess
@@ -204,8 +203,7 @@ async def metered(
         yield MeteredAccess(access=context.meter.access_of(account), redactor=account.redactor, account=account)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Run:
+class _Run(msgspec.Struct, frozen=True, kw_only=True):
     """One session with everything that it runs with."""
 
     context: SessionContext

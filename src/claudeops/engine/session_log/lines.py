@@ -10,10 +10,11 @@ Everything here blocks on the disk: call it from threads, one at a time for each
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, Self
+
+import msgspec
 
 from claudeops.engine.session_log.reader import log_size, open_log, open_plain
 from claudeops.formats.stream import LINE_BYTES, dropped_line
@@ -30,8 +31,7 @@ _SKIPPED_BYTES: Final = 64 * 1024 * 1024  # between two looks at whether anybody
 _NUMBERS: Final = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line."""
 
     number: int  # from 1
@@ -39,16 +39,14 @@ class LogLine:
     content: bytes  # without its end
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinesRead:
+class LinesRead(msgspec.Struct, frozen=True, kw_only=True):
     """Lines in order, without a gap."""
 
     lines: tuple[LogLine, ...]
     more: bool  # there may be more already
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     offset: int  # at which the line begins
     at: datetime
@@ -56,8 +54,7 @@ class _Entry:
     ends: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a line begins, and where its entry would."""
 
     number: int

@@ -17,7 +17,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -310,20 +309,17 @@ def _joined(lines: Sequence[bytes], chunk: bytes) -> bytes:
     return b"".join((lines[0], chunk[chunk.index(b"\n") : chunk.rindex(b"\n")]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(msgspec.Struct, frozen=True):
     joined: bytes  # LF between them
     lengths: Sequence[int]  # bytes of each
     arrived_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Stderr:
+class _Stderr(msgspec.Struct, frozen=True):
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Sync:
+class _Sync(msgspec.Struct, frozen=True):
     done: threading.Event
 
 

@@ -13,13 +13,13 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import Process
 
 from claudeops.domain.network.destination import Destination
@@ -34,6 +34,7 @@ from claudeops.engine.ssh.keys import SshKey, TemplateKeys
 from claudeops.formats.network.key_scope import KeyScope, key_scope
 from claudeops.formats.network.ssh_config import known_hosts_files
 from claudeops.logs import LogEvent, Logger
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 
 T = TypeVar("T")
@@ -89,22 +90,20 @@ _ADDED: Final = "Identity added: "
 _PUBLIC: Final = "public "
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SkippedKey:
+class SkippedKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key that the agent does not have."""
 
     name: str
     reason: str  # with the remedy, where there is one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SshAgent:
+class SshAgent(msgspec.Struct, frozen=True, kw_only=True):
     """The agent of one session."""
 
     socket: Path | None = None  # None: it has no key, and does not run
     keys: tuple[str, ...] = ()  # in it, by the names under which ssh knows them
     left: tuple[SkippedKey, ...] = ()
-    scope: KeyScope = field(default_factory=KeyScope)
+    scope: KeyScope = msgspec.field(default_factory=KeyScope)
 
 
 @asynccontextmanager

@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from claudeops.engine.cell.reach import read_text, ssh_text
 from claudeops.formats.network.ssh_config import identity_files
 from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, PrivateKey, has_own_form, private_key
@@ -33,8 +35,7 @@ class SshKey:
     key: PrivateKey = field(default_factory=PrivateKey, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateKeys:
+class TemplateKeys(msgspec.Struct, frozen=True):
     """The private keys of a directory."""
 
     home: Path

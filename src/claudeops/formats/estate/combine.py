@@ -18,13 +18,15 @@ name as ever.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate, Fault, Manifest, Prohibition, Service, StatementSource
 from claudeops.formats.estate.draft import listed
 from claudeops.formats.estate.rules import EVERY_SERVICE
+from claudeops.structs import replace
 from claudeops.text import casefold_key, unique
 
 _MOST_NAMES: Final = 20_000
@@ -32,15 +34,14 @@ _MOST_HOSTS: Final = 5_000
 _MOST_PORTS: Final = 128  # of one host
 
 
-@dataclass(slots=True)
-class _One:
+class _One(msgspec.Struct):
     """One service, by whatever number of manifests it is described."""
 
     main: str  # that it is counted by
     name: str
     described: list[Service]
     own: bool  # its name alone means it
-    aliases: dict[str, str] = field(default_factory=dict)  # by their key
+    aliases: dict[str, str] = msgspec.field(default_factory=dict)  # by their key
     more: tuple[str, ...] = ()  # names that compose makes
 
     @property

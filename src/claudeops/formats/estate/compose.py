@@ -11,14 +11,16 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import hosts, words
 from claudeops.domain.estate.estate import Fault, Manifest, StatementSource
 from claudeops.formats.estate import trees
 from claudeops.formats.estate.draft import listed
 from claudeops.formats.estate.trees import KeyedNode, Node, NodeList, NodeTable, Scalar, UnreadableError, texts
+from claudeops.structs import replace
 from claudeops.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
@@ -37,8 +39,7 @@ _DEEPEST: Final = 8  # merges within merges
 _TEMPLATE: Final = regex.Pattern(r"\{\{|\{%")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComposeService:
+class ComposeService(msgspec.Struct, frozen=True, kw_only=True):
     """A service of a compose file."""
 
     name: str
@@ -46,8 +47,7 @@ class ComposeService:
     ports: tuple[int, ...] = ()  # TCP, published at all addresses of the machine that it runs on, or at loopback
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compose:
+class Compose(msgspec.Struct, frozen=True, kw_only=True):
     """What one compose file says."""
 
     project: str  # as compose would call it

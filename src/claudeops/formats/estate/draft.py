@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import hosts, words
 from claudeops.domain.estate.estate import Fault, MaintenanceWindow, Manifest, Prohibition, Service, StatementSource
 from claudeops.domain.estate.words import Facet
 from claudeops.formats.estate import rules
 from claudeops.formats.estate.windows import window_in_sentence, windows_in
+from claudeops.structs import replace
 from claudeops.text import casefold_key, regex, unique
 
 MOST_SERVICES: Final = 300
@@ -75,8 +77,7 @@ _RESTARTED: Final = regex.Pattern(r"(?i)\b(?:is|are|can be|may be|gets) restarte
 _LONGEST_KIND: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
-class DraftText:
+class DraftText(msgspec.Struct, frozen=True):
     """A text and its line."""
 
     text: str
@@ -84,8 +85,7 @@ class DraftText:
     since: int = 0  # the line of the row, item or heading that it belongs to
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """A rule, or a statement about one service that forbids."""
 
     text: str  # as it is shown
@@ -95,14 +95,13 @@ class _Rule:
     about: str = ""  # the service that it belongs to
 
 
-@dataclass(slots=True)
-class ServiceDraft:
+class ServiceDraft(msgspec.Struct):
     """A service and the statements about it."""
 
     name: str
     line: int  # where it is named first
     since: int  # where it is named now
-    statements: dict[Facet, list[DraftText]] = field(default_factory=dict)
+    statements: dict[Facet, list[DraftText]] = msgspec.field(default_factory=dict)
 
     def add(self, part: Facet, text: str, line: int) -> None:
         """Note a statement."""

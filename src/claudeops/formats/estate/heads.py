@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import hosts, words
 from claudeops.domain.estate.words import Facet
@@ -46,20 +47,18 @@ _DASHES: Final = " :,;@|-\N{EN DASH}\N{EM DASH}"
 _DEEPEST: Final = 3  # brackets in brackets; numbers and signs in front of a name
 
 
-@dataclass(kw_only=True, slots=True)
-class Details:
+class Details(msgspec.Struct, kw_only=True):
     """What stands behind a name."""
 
-    facets: list[tuple[Facet, str]] = field(default_factory=list)
-    prose: list[str] = field(default_factory=list)
+    facets: list[tuple[Facet, str]] = msgspec.field(default_factory=list)
+    prose: list[str] = msgspec.field(default_factory=list)
 
     def has(self, part: Facet) -> bool:
         """Whether something of this kind was found."""
         return any(known is part for known, _ in self.facets)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServiceHead:
+class ServiceHead(msgspec.Struct, frozen=True, kw_only=True):
     """A line that names a service."""
 
     name: str

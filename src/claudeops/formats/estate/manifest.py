@@ -7,8 +7,9 @@ time in which a service may be away counts, and how it is restarted; what reads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.estate import Manifest
@@ -82,8 +83,7 @@ def _front_matter(draft: Draft, lines: list[str]) -> int:
     return end + 1
 
 
-@dataclass(slots=True)
-class _Chapter:
+class _Chapter(msgspec.Struct):
     """What is spoken of below a heading."""
 
     level: int

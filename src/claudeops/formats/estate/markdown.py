@@ -8,9 +8,10 @@ comments are left out, and quotes (``>``) are read like the text in them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from claudeops.text import regex
 
@@ -35,16 +36,14 @@ _ALERT: Final = regex.Pattern(r"\[!\w+\]")
 _UNFENCED: Final = frozenset({"", "md", "markdown", "text", "txt"})
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedLine:
+class NumberedLine(msgspec.Struct, frozen=True):
     """A line with its number in the file, counted from 1."""
 
     number: int
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
     """A heading."""
 
     level: int  # from 1
@@ -52,8 +51,7 @@ class Heading:
     line: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """A table."""
 
     header: tuple[str, ...]
@@ -61,8 +59,7 @@ class Grid:
     line: int  # of the header
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, kw_only=True):
     """An item of a list, with the lines that continue it; or a further paragraph of one."""
 
     depth: int  # lists that it stands in, from 0; a further paragraph is one deeper than its item
@@ -70,15 +67,13 @@ class Item:
     further: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Paragraph:
+class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
     """Text."""
 
     lines: tuple[NumberedLine, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """A block of code."""
 
     info: str  # the word behind the fence, lower case: ``toml``
@@ -94,12 +89,11 @@ class Fence:
 Block = Heading | Grid | Item | Paragraph | Fence
 
 
-@dataclass(kw_only=True, slots=True)
-class MarkdownPage:
+class MarkdownPage(msgspec.Struct, kw_only=True):
     """What a text holds."""
 
-    blocks: list[Block] = field(default_factory=list)
-    faults: list[tuple[int, str]] = field(default_factory=list)  # lines, and what of them is not read
+    blocks: list[Block] = msgspec.field(default_factory=list)
+    faults: list[tuple[int, str]] = msgspec.field(default_factory=list)  # lines, and what of them is not read
 
 
 def read_page(lines: Sequence[str], first_line: int) -> MarkdownPage:

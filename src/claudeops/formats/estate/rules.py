@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import words
 from claudeops.domain.estate.estate import Service
@@ -258,8 +259,7 @@ def _is_denial(text: str) -> bool:
 # --- rules of lists -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleReading:
+class RuleReading(msgspec.Struct, frozen=True, kw_only=True):
     """What was understood of a rule."""
 
     services: tuple[str, ...] = ()  # on which it forbids every action

@@ -11,8 +11,9 @@ what stands in any other list has the line where that begins.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from claudeops.text import regex
 from claudeops.text.toml_file import NotTomlError, parse
@@ -43,24 +44,21 @@ class UnreadableError(ValueError):
         self.line = line  # in the file
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True, kw_only=True):
     """A single value."""
 
     text: str
     line: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeList:
+class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     """A list."""
 
     nodes: tuple[Node, ...]
     line: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyedNode:
+class KeyedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A key with its value."""
 
     key: str
@@ -68,8 +66,7 @@ class KeyedNode:
     line: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeTable:
+class NodeTable(msgspec.Struct, frozen=True, kw_only=True):
     """A mapping; a key may stand in it twice, as a text may say it."""
 
     entries: tuple[KeyedNode, ...]
@@ -192,8 +189,7 @@ def _parts(key: str) -> _Path:
 # --- YAML ---------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A list or mapping that is not complete yet."""
 
     line: int

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, cast
+
+import msgspec
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.estate.strangers import ESTATE, address_in, is_within
@@ -83,8 +84,7 @@ def destinations(
     return merged(islice(chain.from_iterable(map(unwanted.left_of, found)), MOST))
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusions:
+class Exclusions(msgspec.Struct, frozen=True):
     """What is on no list of a tier, whoever names it."""
 
     tier: TierPolicy

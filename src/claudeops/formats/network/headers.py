@@ -38,8 +38,7 @@ HIGHEST_TIER: Final = 9
 _SHOWN: Final = 20  # hosts in a sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenHeader:
+class WrittenHeader(msgspec.Struct, frozen=True, kw_only=True):
     """A header as a file names it; what it refers to is not looked up."""
 
     host: str  # in its one spelling

@@ -8,9 +8,10 @@ their keys alone, so what counts of a host is each name under which ssh looks it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate.hosts import PORTS
 from claudeops.domain.estate.strangers import address_in
@@ -32,8 +33,7 @@ _NAME: Final = regex.Pattern(r"[a-z0-9_:\[][a-z0-9._:\[\]-]{0,254}")
 _PORT: Final = regex.Pattern(r"[0-9]{1,5}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyScope:
+class KeyScope(msgspec.Struct, frozen=True, kw_only=True):
     """Where keys may be used."""
 
     hosts: tuple[str, ...] = ()  # by names as known hosts have them: ``web1``, ``[web1]:2222``

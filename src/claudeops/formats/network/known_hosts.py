@@ -6,8 +6,9 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.formats.network.ssh_config import any_matches
 
@@ -33,8 +34,7 @@ _SHORTEST_RSA: Final = 128  # bytes of the modulus that OpenSSH accepts
 _LENGTH: Final = 4  # bytes in front of each part
 
 
-@dataclass(frozen=True, slots=True)
-class HostKey:
+class HostKey(msgspec.Struct, frozen=True):
     """A key with which a host proves to be itself, or of the authority that signs such keys."""
 
     kind: str
@@ -47,8 +47,7 @@ class HostKey:
         return f"{marker}{name} {self.kind} {self.blob}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     names: str  # lower case
     key: HostKey | None  # None: not one that can be read
     marker: str

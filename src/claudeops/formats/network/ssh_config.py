@@ -7,9 +7,10 @@ out, and the configuration is then not whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from glob import escape, has_magic
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.estate import hosts
 from claudeops.domain.estate.hosts import PORTS
@@ -26,8 +27,7 @@ _HOME: Final = ("~/", "%d/", "${HOME}/")
 _TOKEN: Final = regex.Pattern(r"%[A-Za-z]|\$\{[^}]*\}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Block:
+class _Block(msgspec.Struct, frozen=True, kw_only=True):
     """What an ssh configuration says about some hosts."""
 
     patterns: tuple[str, ...]

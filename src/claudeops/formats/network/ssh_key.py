@@ -6,8 +6,9 @@ OpenSSH's own form has the public key in front, in the open, so that it is known
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 OWN_FORM_CHARACTERS: Final = 64
 """So many from the beginning of a file show whether it is a key in a form that only ssh's keys have."""
@@ -24,8 +25,7 @@ _COUNT_BYTES: Final = 4  # of the number of keys, in front of the public one
 _LENGTH: Final = 4  # bytes in front of each string
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateKey:
+class PrivateKey(msgspec.Struct, frozen=True):
     """What everybody may know of a private key."""
 
     is_locked: bool = False  # it has a passphrase

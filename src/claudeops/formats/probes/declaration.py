@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
+
+import msgspec
 
 from claudeops.domain.access.tokens import NAME as ADDRESSED
 from claudeops.domain.estate.estate import Estate
@@ -27,12 +28,11 @@ _LONGEST_TIMEOUT: Final = 300.0
 _MOST_IN_A_ROW: Final = 100
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Declaration:
+class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """What a probes file says."""
 
     probes: tuple[Probe, ...] = ()
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: Defaults = msgspec.field(default_factory=Defaults)
 
 
 NO_DECLARATION: Final = Declaration()

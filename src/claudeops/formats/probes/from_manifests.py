@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -35,6 +34,7 @@ from claudeops.domain.probes.probe import (
     kind_of,
 )
 from claudeops.formats.probes.keys import Defaults, check_host, check_look, check_port, host_of, split_address
+from claudeops.structs import replace
 from claudeops.text import casefold_key, regex
 from claudeops.text.toml_file import KeyFault
 
@@ -79,16 +79,14 @@ def allow_all(_host: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DerivedProbes:
+class DerivedProbes(msgspec.Struct, frozen=True, kw_only=True):
     """The probes that the manifests make."""
 
     probes: tuple[Probe, ...] = ()
     faults: tuple[Fault, ...] = ()  # addresses without a probe, each with the reason
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wish:
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     """A look that a manifest asks for."""
 
     look: AnyLook
@@ -98,12 +96,11 @@ class _Wish:
     source: StatementSource
 
 
-@dataclass(slots=True)
-class _Bounds:
+class _Bounds(msgspec.Struct):
     """What one repository has used up."""
 
-    ports: dict[str, set[int]] = field(default_factory=dict)  # by host
-    looks: set[bytes] = field(default_factory=set)  # as `_written`
+    ports: dict[str, set[int]] = msgspec.field(default_factory=dict)  # by host
+    looks: set[bytes] = msgspec.field(default_factory=set)  # as `_written`
 
 
 def of_estate(

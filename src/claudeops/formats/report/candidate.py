@@ -8,8 +8,9 @@ it is dropped, and a report that calls everything healthy in such words is not a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import Escalation, Report, ReportedMemory, ServiceCheck, ServiceStatus
@@ -71,8 +72,7 @@ def is_filler(text: str, *, name: bool = False) -> bool:
     return word in (_NAME_FILLER if name else _TEXT_FILLER) or _BRACKETED.fullmatch(word) is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportReading:
+class ReportReading(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate as a report."""
 
     report: Report
@@ -105,13 +105,12 @@ def read(candidate: Mapping[str, object]) -> ReportReading:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True):
     """Reads the parts of a candidate and remembers what was wrong with them."""
 
-    notes: list[str] = field(default_factory=list)  # an entry was dropped or changed
-    gaps: list[str] = field(default_factory=list)  # an answer is missing and cannot be filled in
-    filler: list[str] = field(default_factory=list)  # a statement is missing or only filler
+    notes: list[str] = msgspec.field(default_factory=list)  # an entry was dropped or changed
+    gaps: list[str] = msgspec.field(default_factory=list)  # an answer is missing and cannot be filled in
+    filler: list[str] = msgspec.field(default_factory=list)  # a statement is missing or only filler
 
     def text(self, source: Mapping[str, object], path: str, key: str) -> str | None:
         """Return a statement; ``None``, with a note, when there is none."""

@@ -13,9 +13,10 @@ is an event, and the report that is made of it asks for the next tier.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
+
+import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Escalation, Extraction, ExtractionMethod, Report
@@ -116,8 +117,7 @@ def shortcomings(source: ReportSource, schema: ReportSchema) -> tuple[str, ...]:
 _Attempt = tuple[str, object]  # how it was made, and what was given
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _AcceptedCandidate:
+class _AcceptedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that is a report."""
 
     method: ExtractionMethod = ExtractionMethod.SALVAGED
@@ -125,13 +125,12 @@ class _AcceptedCandidate:
     later: tuple[_Attempt, ...]  # to deliver another one since, the latest first
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(msgspec.Struct, frozen=True):
     """One walk over everything that could be the report."""
 
     schema: ReportSchema
-    rejected: list[str] = field(default_factory=list)  # sentences about rejected candidates
-    texts: list[Mapping[str, object]] = field(default_factory=list)  # reports found in text, valid or not
+    rejected: list[str] = msgspec.field(default_factory=list)  # sentences about rejected candidates
+    texts: list[Mapping[str, object]] = msgspec.field(default_factory=list)  # reports found in text, valid or not
 
     def run(self, source: ReportSource) -> _AcceptedCandidate | None:
         """Return the first acceptable candidate."""

@@ -16,7 +16,6 @@ COOLDOWN markers are claims: they become events, never entries of the cooldown l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Annotated, Final
 
@@ -54,8 +53,7 @@ _MOST_WARNINGS: Final = 500
 _Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Markers:
+class Markers(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of the markers in a session's texts."""
 
     events: tuple[NewEvent, ...] = ()
@@ -92,12 +90,11 @@ def read_markers(texts: Sequence[str]) -> Markers:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenMarkers:
+class _SeenMarkers(msgspec.Struct, frozen=True):
     """The markers seen so far."""
 
-    statements: dict[tuple[str, ...], NewEvent | ReportedMemory] = field(default_factory=dict)  # each once
-    warnings: list[str] = field(default_factory=list)
+    statements: dict[tuple[str, ...], NewEvent | ReportedMemory] = msgspec.field(default_factory=dict)  # each once
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     def text(self, text: str) -> None:
         """Read a text."""

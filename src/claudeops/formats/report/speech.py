@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.text import regex
 
@@ -30,8 +31,7 @@ _MOST_EMPHASIS: Final = 5  # signs together
 _MASK: Final = "\x00"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeechLine:
+class SpeechLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a text."""
 
     text: str

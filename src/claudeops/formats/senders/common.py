@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -54,8 +53,7 @@ class Unreadable(Exception):  # noqa: N818 - not an error of ours: it describes 
     """A body that cannot be read; ``str()`` is a clause, with the place where there is one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundAlerts:
+class FoundAlerts(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind's reader has found in a body, before it is bound to its delivery."""
 
     alerts: tuple[Alert, ...] = ()
@@ -65,8 +63,7 @@ class FoundAlerts:
     remark: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True, kw_only=True):
     """What came with a body."""
 
     received_at: datetime
@@ -242,8 +239,7 @@ def _from_text(value: object) -> datetime | None:
 # --- signatures -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A signature as a request's headers present it: all that is known before the body has come."""
 
     before: bytes  # what is signed in front of the body

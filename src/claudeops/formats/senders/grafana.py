@@ -8,7 +8,6 @@ Grafana evaluates and groups like Alertmanager.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -35,6 +34,7 @@ from claudeops.formats.senders.common import (
     url_of,
 )
 from claudeops.formats.senders.words import status_of, without_state, words_of
+from claudeops.structs import replace
 from claudeops.text import NAME_LENGTH
 
 SIGNATURE_HEADER: Final = "x-grafana-alerting-signature"

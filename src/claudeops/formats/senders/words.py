@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from claudeops.domain.alerts.alert import ReportedState
 from claudeops.domain.alerts.rules import AlertSource, SenderKind
@@ -21,8 +22,7 @@ from claudeops.text import casefold_key, regex
 MOST_LOOKED_AT: Final = 1000  # characters of a text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Words:
+class Words(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The words of one sender, in lower case."""
 
     firing: frozenset[str]

@@ -8,7 +8,6 @@ fault, because a caller who is misunderstood should learn so before anything run
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from claudeops.domain.sessions import DecisionReason, Outcome, Session
 from claudeops.domain.stream.events import ApiRetried, AssistantText, CliWarned, StreamEvent, ToolEnded, ToolStarted
 from claudeops.domain.stream.transcript import Transcript
+from claudeops.structs import replace
 
 INPUT_BYTES: Final = 10 * 1024 * 1024
 """The most that is read from stdin, in either format."""
@@ -50,20 +50,17 @@ _SUBTYPES: Final[Mapping[Outcome, tuple[str, int]]] = {
 # --- in -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserTurn:
+class UserTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Something to be done."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(msgspec.Struct, frozen=True):
     """What runs is to be stopped; what follows in the input is still done."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputFault:
+class InputFault(msgspec.Struct, frozen=True, kw_only=True):
     """The input cannot be used from here on; what came before it was done."""
 
     says: str  # one sentence
@@ -169,8 +166,7 @@ def _text(content: object) -> str | None:
 # --- out ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """What all passes together have used."""
 
     turns: int = 0
@@ -197,8 +193,7 @@ class Totals:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeVerdict:
+class ExchangeVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended: what the result frame says, and the exit status."""
 
     subtype: str

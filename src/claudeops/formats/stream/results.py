@@ -7,9 +7,10 @@ error stays once it has been reported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.stream.events import (
     ApiRetried,
@@ -23,13 +24,13 @@ from claudeops.domain.stream.events import (
 )
 from claudeops.domain.stream.transcript import PermissionDenial, Transcript
 from claudeops.formats.stream.framing import as_count, as_int, as_list, as_money, as_object, as_text, as_texts
+from claudeops.structs import replace
 
 NO_DETAIL: Final = "API error (no detail)"
 """The error text of a failed result without one; clauditor's wording."""
 
 
-@dataclass(kw_only=True, slots=True)
-class ResultTally:
+class ResultTally(msgspec.Struct, kw_only=True):
     """Accumulates result lines; the fields are those of the transcript."""
 
     count: int = 0
@@ -51,8 +52,8 @@ class ResultTally:
     cost_usd: float | None = None
     duration_ms: int | None = None
     tool_calls_reported: int = 0
-    structured_outputs: list[Mapping[str, object] | str] = field(default_factory=list)
-    denials: dict[str, PermissionDenial] = field(default_factory=dict)
+    structured_outputs: list[Mapping[str, object] | str] = msgspec.field(default_factory=list)
+    denials: dict[str, PermissionDenial] = msgspec.field(default_factory=dict)
 
     def read(self, body: Mapping[str, object], *, label: str | None) -> ResultRead:
         """Take one result line; ``label`` is the error label of the preceding assistant frame."""

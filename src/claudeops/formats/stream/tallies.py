@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +13,7 @@ from claudeops.domain.stream.events import LineMalformed
 from claudeops.domain.stream.transcript import ObservedCall, Transcript
 from claudeops.formats.stream.blocks import ToolResult, ToolUse
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
+from claudeops.structs import replace
 
 RETAINED_BYTES: Final = 52_428_800
 """Bytes of lines whose text and inputs are kept; what comes later is only counted, and kept in the log."""
@@ -23,8 +23,7 @@ _WARNINGS: Final = 100  # warnings kept; more of them would add nothing
 _WARNING_CHARS: Final = 500
 
 
-@dataclass(kw_only=True, slots=True)
-class LineTally:
+class LineTally(msgspec.Struct, kw_only=True):
     """Accumulates lines in order of arrival, with the warnings about them and the bound on what is kept."""
 
     format_name: str = "stream-json"  # the expected format, for the warnings
@@ -34,7 +33,7 @@ class LineTally:
     unknown: int = 0  # counted by the reader, who knows the types
     malformed: int = 0
     _retained: int = 0
-    _warnings: list[str] = field(default_factory=list)
+    _warnings: list[str] = msgspec.field(default_factory=list)
 
     def take(self, item: StreamFrame | Malformed | None) -> StreamFrame | LineMalformed | None:
         """Count one line as `decode` returned it; ``None`` for a blank line and for JSON that is not an object."""
@@ -88,12 +87,11 @@ class LineTally:
 # --- text ---------------------------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True, slots=True)
-class TextTally:
+class TextTally(msgspec.Struct, kw_only=True):
     """Accumulates the main agent's text; nothing of subagents is kept."""
 
-    blocks: list[str] = field(default_factory=list)
-    deltas: list[str] = field(default_factory=list)
+    blocks: list[str] = msgspec.field(default_factory=list)
+    deltas: list[str] = msgspec.field(default_factory=list)
     message_seen: bool = False  # deltas count only if no message ever comes
     last: str | None = None  # blocks of the last message with text
 
@@ -128,12 +126,11 @@ UNKNOWN_TOOL: Final = "unknown"
 _SUBAGENT_TOOLS: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63; the init line still says Task
 
 
-@dataclass(kw_only=True, slots=True)
-class CallTally:
+class CallTally(msgspec.Struct, kw_only=True):
     """Accumulates calls by id, in order of first appearance: one call shows in several frames."""
 
-    calls: dict[str, ObservedCall] = field(default_factory=dict)
-    structured: list[Mapping[str, object] | str] = field(default_factory=list)
+    calls: dict[str, ObservedCall] = msgspec.field(default_factory=dict)
+    structured: list[Mapping[str, object] | str] = msgspec.field(default_factory=list)
     launches: int = 0
     asks_user: bool = False
     results: int = 0  # of calls that have ended
@@ -158,7 +155,7 @@ class CallTally:
             results_before=self.results if known is None else known.results_before,
         )
         if known is not None:  # its result, or a frame without a name, came first
-            self.calls[key] = msgspec.structs.replace(seen, ended=known.ended, is_error=known.is_error)
+            self.calls[key] = replace(seen, ended=known.ended, is_error=known.is_error)
             return None
         self.calls[key] = seen
         return seen
@@ -175,7 +172,7 @@ class CallTally:
             known = ObservedCall(
                 tool_use_id=result.tool_use_id, name=UNKNOWN_TOOL, input={}, from_subagent=from_subagent
             )
-        ended = msgspec.structs.replace(known, ended=True, is_error=result.is_error)
+        ended = replace(known, ended=True, is_error=result.is_error)
         self.calls[result.tool_use_id] = ended
         self.results += 1
         return ended
@@ -198,15 +195,14 @@ _SYNTHETIC: Final = "<synthetic>"
 """The model of messages that the CLI wrote itself."""
 
 
-@dataclass(kw_only=True, slots=True)
-class UsageTally:
+class UsageTally(msgspec.Struct, kw_only=True):
     """Accumulates usage by message: all that is known where no result line came and no meter counted.
 
     The CLI prints a message once for each of its blocks, every time with the usage known so far, so their ids
     distinguish messages. Side requests are not in the stream, and for a message that was cut off the usage is too low.
     """
 
-    messages: dict[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    messages: dict[str, tuple[str, Mapping[str, object]]] = msgspec.field(default_factory=dict)
     """Model and usage by message id; the latest one counts. Read only at the end, since messages repeat."""
 
     def message(self, body: Mapping[str, object]) -> None:

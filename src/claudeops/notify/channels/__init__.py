@@ -12,6 +12,8 @@ from datetime import datetime
 from importlib import import_module
 from typing import ClassVar, Final, TypeAlias
 
+import msgspec
+
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind
 from claudeops.logs import Logger
 from claudeops.notify.delivery import Carrier, DeliveryResult
@@ -45,8 +47,7 @@ class ChannelContext:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectedTargets:
+class ConnectedTargets(msgspec.Struct, frozen=True, kw_only=True):
     """The targets of one kind, while the daemon runs."""
 
     carriers: Mapping[str, Carrier]  # by targets
@@ -55,13 +56,14 @@ class ConnectedTargets:
     take: Callable[[bytes, frozenset[str]], bool] | None = None  # what comes by HTTP; False: too much waits
 
 
-@dataclass(kw_only=True, slots=True)
-class ChannelFaults:
+class ChannelFaults(msgspec.Struct, kw_only=True):
     """What is wrong with targets of one kind, as sentences."""
 
-    certain: list[str] = field(default_factory=list)
-    doubtful: list[str] = field(default_factory=list)  # a server that does not answer now, or a chat that has moved
-    remedies: list[str] = field(default_factory=list)  # of faults whose sentence has none
+    certain: list[str] = msgspec.field(default_factory=list)
+    doubtful: list[str] = msgspec.field(
+        default_factory=list
+    )  # a server that does not answer now, or a chat that has moved
+    remedies: list[str] = msgspec.field(default_factory=list)  # of faults whose sentence has none
 
     def add(self, what: str, answer: str, remedy: str, *, is_certain: bool) -> None:
         """Note what a server has answered about something; ``remedy`` is a clause, or empty."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 import anyio
+import msgspec
 
 from claudeops.domain.notices.channels import ChannelAccess, TargetKind
 from claudeops.domain.notices.notice import DeliveryOutcome
@@ -53,8 +54,7 @@ _FINAL: Final = frozenset(
 """Slack's words for an edit that it would refuse again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlackRoom:
+class SlackRoom(msgspec.Struct, frozen=True, kw_only=True):
     """A channel, and the app that is in it."""
 
     api: SlackApi

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import ClassVar, Final
@@ -39,6 +39,7 @@ from claudeops.notify.questions import (
 )
 from claudeops.notify.reception import AnswerReception
 from claudeops.store.probes import Probes
+from claudeops.structs import replace
 from claudeops.text import clip, join_names
 from claudeops.wording.notices.approving import ButtonTap, Card, QuestionRow, shown, uncalled, units
 from claudeops.wording.notices.texts import NoticeMessage

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from claudeops.policy.docker_api import parameters, refusals
 from claudeops.policy.docker_api.parameters import Shape
@@ -51,16 +52,14 @@ class DockerAnswerKind(StrEnum):
     REPLY = "reply"  # to a write, and every error: an id, warnings, or a sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerRefusal:
+class DockerRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A request that does not reach the engine."""
 
     status: int
     sentence: str  # the answer's ``message``, which clients print
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerRead:
+class DockerRead(msgspec.Struct, frozen=True, kw_only=True):
     """A request that changes nothing; it is sent without a body."""
 
     target: str  # path with the version that it had, and the known parameters
@@ -70,8 +69,7 @@ class DockerRead:
     method: str = "GET"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerAct:
+class DockerAct(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one container, which needs a grant; it is sent without a body."""
 
     verb: str  # restart, start, stop or unpause
@@ -80,32 +78,28 @@ class DockerAct:
     version: str  # "/v1.41", or empty
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CreateExec:
+class CreateExec(msgspec.Struct, frozen=True, kw_only=True):
     """The first step of an exec: its command is in the body (`read_exec`)."""
 
     container: str  # name or id, as written
     version: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartExec:
+class StartExec(msgspec.Struct, frozen=True, kw_only=True):
     """The second step, whose answer is the command's output."""
 
     exec_id: str
     version: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadExec:
+class ReadExec(msgspec.Struct, frozen=True, kw_only=True):
     """How an exec ended."""
 
     exec_id: str
     version: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecCommand:
+class ExecCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What an exec runs."""
 
     command: tuple[str, ...]
@@ -120,10 +114,9 @@ class ExecCommand:
 Request = DockerRefusal | DockerRead | DockerAct | CreateExec | StartExec | ReadExec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: DockerAnswerKind
-    known: Mapping[str, Shape] = field(default_factory=dict)
+    known: Mapping[str, Shape] = msgspec.field(default_factory=dict)
     repeatable: frozenset[str] = frozenset()
     streams: bool = False
 

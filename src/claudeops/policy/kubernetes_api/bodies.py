@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
 import msgspec
@@ -35,8 +34,7 @@ _SCALES: Final = frozenset({"", "autoscaling/v1", "apps/v1beta1", "apps/v1beta2"
 """Versions of Scale objects that kubectl sends; only the number is read of them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Restarted:
+class Restarted(msgspec.Struct, frozen=True, kw_only=True):
     """The pods of a workload are replaced one after another."""
 
     at: str  # as the client says it
@@ -49,8 +47,7 @@ class Restarted:
         return {"metadata": {"uid": uid}, "spec": {"template": template}}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scaled:
+class Scaled(msgspec.Struct, frozen=True, kw_only=True):
     """A workload gets another number of pods; a whole Scale object is sent as a patch of that number."""
 
     replicas: int
@@ -65,8 +62,7 @@ class Scaled:
         return {"metadata": {"uid": uid, **version}, "spec": {"replicas": self.replicas}}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     """A pod is ended and removed."""
 
     grace_seconds: int | None  # None: as long as the pod says

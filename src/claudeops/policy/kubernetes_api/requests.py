@@ -21,13 +21,13 @@ has another content than its ETag says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
+from claudeops.structs import replace
 from claudeops.text import regex
 from claudeops.text.redact import MASK
 
@@ -121,8 +121,7 @@ class ClusterAnswerKind(StrEnum):
     CUSTOM = "custom"  # objects of which nothing is known
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterRefusal:
+class ClusterRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is not sent."""
 
     status: int  # of HTTP
@@ -138,8 +137,7 @@ class ClusterRefusal:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterRead:
+class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     """A request that changes nothing."""
 
     target: str
@@ -150,8 +148,7 @@ class ClusterRead:
     accept: str = _JSON
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectName:
+class ObjectName(msgspec.Struct, frozen=True, kw_only=True):
     """Which object is meant, by name; its uid is found with `target`."""
 
     group: str  # empty: core
@@ -167,8 +164,7 @@ class ObjectName:
         return f"{above}/namespaces/{self.namespace}/{self.resource}/{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Act:
+class _Act(msgspec.Struct, frozen=True, kw_only=True):
     object: ObjectName
     target: str
 
@@ -178,25 +174,21 @@ class _Act:
         return ClusterAnswerKind.OBJECTS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Restart(_Act):
+class Restart(_Act, frozen=True, kw_only=True):
     """``kubectl rollout restart``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scale(_Act):
+class Scale(_Act, frozen=True, kw_only=True):
     """``kubectl scale``."""
 
     whole: bool  # the body is a whole Scale object (PUT), not a patch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeletePod(_Act):
+class DeletePod(_Act, frozen=True, kw_only=True):
     """``kubectl delete pod``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exec(_Act):
+class Exec(_Act, frozen=True, kw_only=True):
     """``kubectl exec`` without input and terminal; its answer is a connection of another protocol."""
 
     method: Literal["GET", "POST"]
@@ -210,8 +202,7 @@ Act = Restart | Scale | DeletePod | Exec
 TimedVerdict = ClusterRefusal | ClusterRead | Act
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where below a group and version a path leads."""
 
     group: str
@@ -232,11 +223,10 @@ class _Place:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
-    segments: tuple[str, ...] = field(default=())
+    segments: tuple[str, ...] = msgspec.field(default=())
     parameters: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str]  # lower-case names
 

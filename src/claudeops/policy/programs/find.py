@@ -6,8 +6,9 @@ behind it do not limit it. So it must be last, and what it may be given is judge
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.policy.arguments import CheckContext, check, form
 from claudeops.policy.places import ANY_DEPTH
@@ -32,8 +33,7 @@ _SHOW_METADATA: Final = frozenset({"ls", "du", "stat"})
 _BEGINS_EXPRESSION: Final = regex.Pattern(r"(?s)-.*|[(),!]")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True, kw_only=True):
     """A search that has been read."""
 
     roots: tuple[str, ...]  # absolute

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.policy.paths import is_plain_file
 from claudeops.policy.rules import RuleRefusedError, option_table, read_arguments
@@ -59,16 +60,14 @@ _INSTEAD: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GitLook:
+class GitLook(msgspec.Struct, frozen=True, kw_only=True):
     """A look at a repository, as git gets it."""
 
     arguments: tuple[str, ...]  # the subcommand, options in one spelling, revisions, ``--``, files
     directory: str  # where git runs: absolute, in the repository, perhaps below its top
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Given:
+class _Given(msgspec.Struct, frozen=True, kw_only=True):
     """What was given to a subcommand, options in the spelling in which they are written."""
 
     options: tuple[str, ...]
@@ -81,8 +80,7 @@ class _Given:
         return not self.names.isdisjoint(names)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Form:
+class _Form(msgspec.Struct, frozen=True, kw_only=True):
     """One subcommand."""
 
     options: str  # as in a rule; flags that `fixed` has are left out

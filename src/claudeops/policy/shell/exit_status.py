@@ -9,7 +9,6 @@ is known; nor about any command of a text that may leave by ``exit`` before its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from claudeops.policy.shell.language import (
@@ -25,6 +24,7 @@ from claudeops.policy.shell.language import (
     Subshell,
     shown,
 )
+from claudeops.structs import replace
 
 _LEAVING: Final = frozenset({"exit", "return", "logout"})
 

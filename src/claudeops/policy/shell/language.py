@@ -8,10 +8,10 @@ substituted, ``cd`` has become part of every command behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 MOST_COMMANDS: Final = 256  # of one text, loops unrolled
@@ -114,8 +114,7 @@ def shown(word: Word) -> str:
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Redirection:
+class Redirection(msgspec.Struct, frozen=True, kw_only=True):
     """One redirection; here-documents and here-strings are in `SimpleCommand.stdin` instead."""
 
     operator: str  # ``<``, ``>``, ``>>``, ``>&``
@@ -123,8 +122,7 @@ class Redirection:
     descriptor: str = ""  # the number in front of the operator
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SimpleCommand:
+class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One command with its arguments, wherever in the text it is; without arguments, the redirections of a group."""
 
     argv: tuple[Word, ...]
@@ -216,8 +214,7 @@ Step: TypeAlias = Run | Set | Redirected | Pipeline | Chained | Negated | Subshe
 Block: TypeAlias = tuple[Step, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     """A text that has been read; with a ``problem`` or a ``refusal`` its commands may be incomplete."""
 
     block: Block = ()

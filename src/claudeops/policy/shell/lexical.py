@@ -9,10 +9,10 @@ plainly.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 from tree_sitter import Node
 
 from claudeops.policy.shell.language import UnclearError
@@ -43,8 +43,7 @@ _WORD_ENDS: Final = b" \t\n;&|()<>"
 _DELIMITER: Final = regex.Pattern(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HereDocument:
+class HereDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Where a here-document's text is in the source, in bytes."""
 
     start: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from tree_sitter import Node
@@ -43,6 +42,7 @@ from claudeops.policy.shell.lexical import unclear
 from claudeops.policy.shell.redirections import NOTHING, REDIRECTS, Behind, RedirectionReader, Redirects, operands
 from claudeops.policy.shell.refusals import INSTEAD, INSTEAD_OF_COMMANDS, is_left_out, refuse_name
 from claudeops.policy.shell.words import ReaderScope, WordReader
+from claudeops.structs import replace
 from claudeops.text import regex
 
 MOST_ROUNDS: Final = 64  # of all loops around one command

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from tree_sitter import Node
 
 from claudeops.policy.shell.language import Literal, Redirection, UnclearError, Word
@@ -18,8 +18,7 @@ _DESCRIPTORS: Final = ("", *"0123456789")
 _ERRORS: Final = Redirection(operator=">&", target=Literal("1"), descriptor="2")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Behind:
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
     """What stands behind a statement and belongs to its last command, with the variables that this one sees."""
 
     redirects: tuple[Node, ...] = ()
@@ -30,8 +29,7 @@ class Behind:
 NOTHING: Final = Behind()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Redirects:
+class Redirects(msgspec.Struct, frozen=True, kw_only=True):
     """Redirections as they have been read."""
 
     files: tuple[Redirection, ...] = ()

@@ -9,8 +9,9 @@ in single quotes, and builtins only where no program does the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, assert_never
+
+import msgspec
 
 from claudeops.policy.shell import parse
 from claudeops.policy.shell.language import (
@@ -87,13 +88,12 @@ def _outline(argv: Iterable[Word]) -> tuple[str | None, ...]:
     return tuple(word.text if isinstance(word, Literal) else None for word in argv)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Writer:
+class _Writer(msgspec.Struct, kw_only=True):
     """Writes one text."""
 
     commands: Mapping[int, SimpleCommand]
     bash: bool
-    outlines: list[tuple[str | None, ...]] = field(default_factory=list)  # of the commands, in their order
+    outlines: list[tuple[str | None, ...]] = msgspec.field(default_factory=list)  # of the commands, in their order
 
     # --- steps ------------------------------------------------------------------------------------------
 

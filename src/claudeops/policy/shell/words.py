@@ -7,10 +7,10 @@ runs is in a word only where it cannot become several words, or other ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+import msgspec
 from tree_sitter import Node
 
 from claudeops.policy.shell.language import (
@@ -28,6 +28,7 @@ from claudeops.policy.shell.language import (
     Word,
 )
 from claudeops.policy.shell.lexical import HereDocument, expansions, literal_spans, unclear
+from claudeops.structs import replace
 from claudeops.text import regex
 
 MOST_WORDS: Final = 128  # from one brace expression
@@ -55,8 +56,7 @@ Value: TypeAlias = str | StoredVariable | None
 """What a variable holds: a literal, what a look printed, or (None) what depends on how the text runs."""
 
 
-@dataclass(kw_only=True, slots=True)
-class ReaderScope:
+class ReaderScope(msgspec.Struct, kw_only=True):
     """What the reader knows at one point of a text."""
 
     values: dict[str, Value]
@@ -79,8 +79,7 @@ class ReaderScope:
                 self.values[name] = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Chars:
+class _Chars(msgspec.Struct, frozen=True):
     """Literal text; ``mask`` has the same length, with `_QUOTED` for every quoted character."""
 
     text: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import msgspec
 
 from claudeops.rehearsal.environment import Environment, Running
 from claudeops.rehearsal.scenario import RunsOn
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandOutput:
+class CommandOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Output lines and exit status of a command."""
 
     out: Sequence[str] = ()
@@ -19,12 +19,11 @@ class CommandOutput:
     status: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommandArguments:
+class CommandArguments(msgspec.Struct, frozen=True):
     """Positional arguments, and options by name as given."""
 
     words: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)  # a flag has the value ""
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)  # a flag has the value ""
 
     def get(self, *names: str) -> str | None:
         """Return the value of an option, given under any of its names."""

@@ -10,11 +10,11 @@ import http.client
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 import anyio.to_thread
+import msgspec
 
 from claudeops.rehearsal.commands.answer import CommandArguments, CommandOutput, all_on, failed, find, last, read, table
 from claudeops.rehearsal.environment import Environment, Running
@@ -57,8 +57,7 @@ async def curl(environment: Environment, arguments: tuple[str, ...]) -> CommandO
     return CommandOutput(out=_output(given, got), err=got.notes if given.get("-v", "--verbose") is not None else ())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Response:
+class _Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: str
     seconds: float

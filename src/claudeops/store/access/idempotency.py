@@ -6,11 +6,11 @@ leaves a key without an answer: nothing is known of that call then, and it is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from claudeops.domain.retention import KEYS_KEPT
@@ -29,8 +29,7 @@ class KeyState(StrEnum):
     TAKEN = "taken"  # another call was made with it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyedCall:
+class KeyedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call with a key, and what was answered to it."""
 
     id: int

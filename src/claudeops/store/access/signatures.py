@@ -9,9 +9,9 @@ names the digest of the signature, public key included. So with that key the pro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, func, insert, select, update
 
 from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, proven
@@ -21,8 +21,7 @@ from claudeops.store.tables.approvals import approval_answers, approvals, passke
 from claudeops.store.tables.web import passkeys
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SignatureFault:
+class SignatureFault(msgspec.Struct, frozen=True, kw_only=True):
     """A signature that is not as it was kept."""
 
     session_id: int

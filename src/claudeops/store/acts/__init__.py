@@ -5,8 +5,9 @@ An act is one function. It returns what every way in answers with, or a `Refusal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class RefusalKind(StrEnum):
@@ -17,8 +18,7 @@ class RefusalKind(StrEnum):
     LATER = "later"  # it may be possible later
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """An act that was not done."""
 
     kind: RefusalKind

@@ -7,7 +7,6 @@ woken at once; one that waits in another process finds the answer at its next lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -31,8 +30,7 @@ class AnswerAct(msgspec.Struct, frozen=True, kw_only=True):
     needed: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unseen:
+class Unseen(msgspec.Struct, frozen=True, kw_only=True):
     """A yes that was not given: parts of the call are hidden, and it was not said that they may be anything."""
 
     approval: Approval
@@ -86,8 +84,7 @@ async def answer_approval(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnswerResult:
+class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an answer, and the question as it stands after it."""
 
     answered: Answered

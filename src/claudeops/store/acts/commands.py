@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from claudeops.domain.commands import Command, CommandName
 from claudeops.store.commands import Commands
@@ -45,8 +45,7 @@ class ShellAnswer(StrEnum):
     DAEMON_GONE = "daemon_gone"  # it ended after it was asked; the next one does it, or says that it is lost
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShellRequest:
+class ShellRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What has become of a command when its asker goes on."""
 
     answer: ShellAnswer

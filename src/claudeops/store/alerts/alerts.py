@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 from sqlalchemy import Connection, and_, bindparam, or_, select, union
 
 from claudeops.domain.alerts.alert import AlertStatus, IncidentStatus, Key
@@ -61,8 +61,7 @@ _LATELY: Final = select(incidents).where(
 )
 
 
-@dataclass(kw_only=True, slots=True)
-class _Serving:
+class _Serving(msgspec.Struct, kw_only=True):
     """A decider, since when it serves, and what is on record of the alerts that it knows."""
 
     decider: AlertDecider

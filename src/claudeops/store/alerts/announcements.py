@@ -11,10 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from claudeops.domain.alerts.alert import PROBES, AlertState, Incident
@@ -32,6 +32,7 @@ from claudeops.store.events import raise_event, tell
 from claudeops.store.tables.alerting import incidents, is_unresolved
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions
+from claudeops.structs import replace
 from claudeops.text import join_names, one_line, unique
 from claudeops.wording.notices.texts import (
     escalated,
@@ -70,8 +71,7 @@ _LEAVES_ALONE: Final = frozenset({HoldKind.BREAKER, HoldKind.BUDGET, HoldKind.DI
 """Holds under which nobody looks after what is open."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Noted:
+class Noted(msgspec.Struct, frozen=True, kw_only=True):
     """What the end of a session means for incidents."""
 
     own: Incident | None  # that it belongs to, and that is open

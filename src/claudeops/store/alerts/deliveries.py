@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -45,8 +44,7 @@ _NEWEST: Final = select(func.max(alert_queue.c.id))
 _ADD_DECISION: Final = insert(alert_decisions)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A body that is to be decided about."""
 
     id: int

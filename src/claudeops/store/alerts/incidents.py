@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -37,6 +36,7 @@ from claudeops.store.rows import TableRow
 from claudeops.store.tables.alerting import alert_decisions, alerts, incidents, is_unresolved
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import cooldown_actions, sessions
+from claudeops.structs import replace
 from claudeops.text import join_names
 from claudeops.wording import alert_brief
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -16,6 +15,7 @@ from claudeops.store.alerts.rows import matchers_text, to_silence, to_state
 from claudeops.store.database import Database
 from claudeops.store.events import note_deed
 from claudeops.store.tables.alerting import alerts, silences
+from claudeops.structs import replace
 
 
 class Silences:

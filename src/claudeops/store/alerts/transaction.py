@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
 from claudeops.domain.alerts.alert import PROBES, AlertDecision, AlertState, Incident, Key, SenderBody
@@ -30,6 +30,7 @@ from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.alerting import alert_decisions, alerts, incidents, silences
 from claudeops.store.tables.probes import probes
+from claudeops.structs import replace
 from claudeops.text import NAME_LENGTH, clip, unique
 from claudeops.wording import alert_brief
 
@@ -51,11 +52,10 @@ _TOLD: Final = update(probes).where(probes.c.name == bindparam("probe"))
 _STATES: Final = select(probes.c.name, probes.c.service, probes.c.state, probes.c.since, probes.c.detail)
 
 
-_BUT_HEARD: Final = attrgetter(*(each.name for each in fields(AlertState) if each.name not in {"count", "last_seen"}))
+_BUT_HEARD: Final = attrgetter(*(each for each in AlertState.__struct_fields__ if each not in {"count", "last_seen"}))
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """An alert as its row has it."""
 
     id: int
@@ -327,8 +327,7 @@ class AlertTransaction:
             )
 
 
-@dataclass(slots=True)
-class Piece:
+class Piece(msgspec.Struct):
     """Some alerts as they are now, with the decisions about them."""
 
     states: Mapping[Key, AlertState]

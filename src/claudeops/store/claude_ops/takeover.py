@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -52,12 +51,11 @@ _DASHBOARD: Final = {"interval": "CLAUDEOPS_INTERVAL"} | {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TakeoverResult:
+class TakeoverResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     taken: Mapping[str, int]  # rows by our tables
-    left: Mapping[str, int] = field(default_factory=dict)  # rows by the reason why they were left
+    left: Mapping[str, int] = msgspec.field(default_factory=dict)  # rows by the reason why they were left
     done_at: datetime | None = None  # set: it was done then, and nothing was done now
 
 
@@ -95,19 +93,18 @@ _READ: Final = (
 )
 
 
-@dataclass(slots=True)
-class _Taking:
+class _Taking(msgspec.Struct):
     """One transaction that takes everything over."""
 
     connection: Connection
     found: Mapping[str, tuple[Row, ...]]
     redact: Callable[[str], str]
     now: datetime
-    _ids: dict[object, int] = field(default_factory=dict)  # of sessions: theirs to ours
-    _roots: dict[int, int] = field(default_factory=dict)  # of sessions of ours, to the first of the chain
-    _calm: set[object] = field(default_factory=set)  # their sessions of tier 1 that found nothing to escalate
-    _taken: Counter[str] = field(default_factory=Counter)
-    _left: Counter[str] = field(default_factory=Counter)
+    _ids: dict[object, int] = msgspec.field(default_factory=dict)  # of sessions: theirs to ours
+    _roots: dict[int, int] = msgspec.field(default_factory=dict)  # of sessions of ours, to the first of the chain
+    _calm: set[object] = msgspec.field(default_factory=set)  # their sessions of tier 1 that found nothing to escalate
+    _taken: Counter[str] = msgspec.field(default_factory=Counter)
+    _left: Counter[str] = msgspec.field(default_factory=Counter)
 
     def all(self) -> TakeoverResult:
         """Take everything, sessions first: the rest belongs to them."""

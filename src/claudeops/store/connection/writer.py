@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, get_logger
@@ -207,17 +208,15 @@ class _Delivery:
         return True
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(msgspec.Struct):
     """The race between the thread that has a result and the caller who stops waiting for it."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     given_up: bool = False
     taken: bool = False
 
 
-@dataclass(slots=True)
-class _Owed:
+class _Owed(msgspec.Struct):
     """An undo that is still to be done."""
 
     undo: Callable[[], None]

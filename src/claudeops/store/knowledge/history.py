@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,6 +30,7 @@ from claudeops.store.rows import TableRow, to_handover, to_past_action, to_past_
 from claudeops.store.tables.events import events
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
+from claudeops.structs import replace
 from claudeops.text import casefold_key, clip, one_line
 from claudeops.wording.prompt.knowledge import EarlierCall, KnownFacts, LastVerdict
 

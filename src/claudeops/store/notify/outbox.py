@@ -8,7 +8,6 @@ had claimed is tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -46,6 +45,7 @@ from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
 from claudeops.store.tables.outbox import outbox
 from claudeops.store.tables.probes import probes
+from claudeops.structs import replace
 from claudeops.text import clip, one_line
 from claudeops.text.escapes import visible
 from claudeops.wording.notices.digest import DigestFigures
@@ -181,8 +181,7 @@ class Outbox:
         await self._database.write(write)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Routing:
+class _Routing(msgspec.Struct, frozen=True, kw_only=True):
     """How a notice is given to targets."""
 
     targets: Sequence[Target]
@@ -341,7 +340,7 @@ def _to_pending(row: TableRow) -> Pending | None:
         return None
     # An attempt without a known end, because the time ran out or its daemon died, may have been delivered.
     unclear = row.attempts > 0 and row.result in {None, DeliveryOutcome.UNKNOWN.value}
-    again = msgspec.structs.replace(notice, again=notice.again or unclear)
+    again = replace(notice, again=notice.again or unclear)
     return Pending(id=row.id, target=row.target, notice=again, created_at=row.created_at, attempts=row.attempts)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, select, union_all
 from sqlalchemy.sql.elements import KeyedColumnElement
 
@@ -63,8 +63,7 @@ def opened(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-@dataclass(frozen=True, slots=True)
-class QueryPart:
+class QueryPart(msgspec.Struct, frozen=True):
     """Some of a query's rows."""
 
     condition: ColumnElement[bool]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from claudeops.store.approvals import answers_of, to_approval
 from claudeops.store.reading import page, within
 from claudeops.store.reading.calls_made import ToolCallEntry, same_before
 from claudeops.store.tables.approvals import approvals
+from claudeops.structs import replace
 from claudeops.text.escapes import unmistakable
 
 

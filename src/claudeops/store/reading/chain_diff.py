@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -104,8 +103,7 @@ class ChainDiff(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[DiffRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChainCallsMade:
+class ChainCallsMade(msgspec.Struct, frozen=True, kw_only=True):
     """A chain, and the calls that it made in order."""
 
     chain: DiffChain

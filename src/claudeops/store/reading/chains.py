@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -131,8 +130,7 @@ def tree(connection: Connection, chain: int) -> ChainTree:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Details:
+class _Details(msgspec.Struct, frozen=True, kw_only=True):
     """What other tables hold, by session."""
 
     verdicts: Mapping[int, Mapping[str, int]]

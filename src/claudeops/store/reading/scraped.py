@@ -5,7 +5,6 @@ Every question finds its rows by an index, or in a small table: a test asks the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -28,6 +27,7 @@ from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.memories import memories
 from claudeops.store.tables.outbox import outbox
 from claudeops.store.tables.sessions import sessions
+from claudeops.structs import replace
 
 HEALTHY_WITHIN: Final = timedelta(days=7)
 """How far back a healthy round is looked for."""

@@ -6,7 +6,6 @@ Not called ``sessions``: the package has a table of that name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -79,8 +78,7 @@ class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # of its log; empty: it has none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WholeSession:
+class WholeSession(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is on record about a session; rows as they are, oldest first."""
 
     columns: Row  # every column of its own row

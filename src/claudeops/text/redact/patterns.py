@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import re2
 
 from claudeops.text import signs
@@ -238,8 +238,7 @@ ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-
 """An escaped letter, digit or one of ``-./:@_``: no JSON writer needs to escape these, and it hides a shape."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretShape:
+class SecretShape(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
 
     secret: bytes  # its only capturing group is removed; what is around it is kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -25,6 +24,7 @@ from claudeops.store.reading import (
 )
 from claudeops.store.reading.incidents import entries
 from claudeops.store.reading.planned import notices
+from claudeops.structs import replace
 from claudeops.web.api.answers import whole
 from claudeops.web.api.queries import OfCooldowns
 from claudeops.web.endpoints import WebCall

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 from starlette.responses import Response
 
 from claudeops.store.acts.holds import holding
@@ -15,6 +14,7 @@ from claudeops.store.reading.chains import ChainTree, chain_of, tree
 from claudeops.store.reading.incidents.story import IncidentStory, TimelineEntry, awaits_look, timeline
 from claudeops.store.reading.incidents.story import story as story_of
 from claudeops.store.verify import Verified, verify
+from claudeops.structs import replace
 from claudeops.web.api.answers import read_one, single, whole
 from claudeops.web.api.queries import OfFigures, OfSums, since_of
 from claudeops.web.endpoints import WebCall
@@ -101,8 +101,8 @@ async def spend(site: Site, call: WebCall) -> Response:
     """Answer with what was spent."""
     asked = call.asked(OfSums)
     found = await spent(site, call, since=asked.since, limit=asked.limit)
-    left_out = () if asked.by is None else set(_SUMS) - {asked.by}
-    return single(call, msgspec.structs.replace(found, **{_SUMS[name]: () for name in left_out}))
+    left_out: dict[str, Any] = {} if asked.by is None else {_SUMS[name]: () for name in set(_SUMS) - {asked.by}}
+    return single(call, replace(found, **left_out))
 
 
 async def sums(site: Site, call: WebCall) -> Response:

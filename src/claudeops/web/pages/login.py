@@ -10,7 +10,6 @@ site, neither by itself nor by a redirect.
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -23,6 +22,7 @@ from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, NewLo
 from claudeops.domain.access.tokens import SECRET_BYTES, digest_of
 from claudeops.errors import ErrorKind
 from claudeops.formats.oidc import PENDING_TIME, LoginCallback, LoginFailure
+from claudeops.structs import replace
 from claudeops.web.authentication import NO_ROW
 from claudeops.web.connection import NOT_ENCRYPTED
 from claudeops.web.endpoints import WebCall

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
@@ -41,8 +42,7 @@ _LOGIN: Final = "/login"
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PageState:
+class PageState(msgspec.Struct, frozen=True, kw_only=True):
     """What every page carries: the worst that is so now."""
 
     level: str  # good, warn, bad
@@ -162,8 +162,7 @@ _FIXED: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Ago:
+class _Ago(msgspec.Struct, frozen=True):
     """How long ago a moment was, as seen from when the page was rendered."""
 
     now: datetime

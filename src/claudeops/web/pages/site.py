@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+import msgspec
 from starlette.responses import Response
 
 from claudeops.clock import Clock
@@ -40,8 +41,7 @@ Reach = tuple[tuple[str, ...], tuple[Action, ...]]
 """What a call reaches: other hosts on which it looks, and the actions that it is."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownFire:
+class ShownFire(msgspec.Struct, frozen=True, kw_only=True):
     """When a schedule fires next."""
 
     name: str

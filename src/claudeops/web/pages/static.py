@@ -7,12 +7,12 @@ files, as static/vendored.txt says, which a test compares; nothing is loaded fro
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
+import msgspec
 from starlette.responses import Response
 
 from claudeops.web.endpoints import WebCall
@@ -22,8 +22,7 @@ _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; chars
 _DIGITS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     content: bytes
     packed: bytes
     media_type: str

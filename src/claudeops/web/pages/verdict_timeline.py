@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from claudeops.store.reading.chain_calls import CallSpan, ChainCalls, ModelSpan
+from claudeops.structs import replace
 from claudeops.wording.readable import count_of, length_of, usd
 
 WIDTH: Final = 1000.0
@@ -153,7 +154,7 @@ def _model(one: ModelSpan, scale: _Scale, y: float, now: datetime) -> TimelineBa
     tokens = f"{one.input_tokens:,} tokens in, {one.output_tokens:,} out, {usd(one.cost_usd)}"
     took = "" if one.ended_at is None else f", {length_of(one.ended_at - one.started_at)}"
     shape = _bar(scale.at(one.started_at), scale.at(one.ended_at or now), y, "model", f"{one.model}{took}\n{tokens}")
-    return msgspec.structs.replace(shape, y=round(y, 1))
+    return replace(shape, y=round(y, 1))
 
 
 def _bar(start: float, end: float, y: float, kind: str, title: str) -> TimelineBar:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -71,8 +70,7 @@ def services_of(approval: Approval) -> tuple[str, ...] | None:
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuestionRow:
+class QuestionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A message that asks: one row."""
 
     id: int
@@ -85,8 +83,7 @@ class QuestionRow:
     says: ApprovalStatus | None = None  # what the token stands for by which it was found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unedited:
+class Unedited(msgspec.Struct, frozen=True, kw_only=True):
     """A message that does not show how its question stands."""
 
     row: QuestionRow
@@ -131,8 +128,7 @@ REFUSALS: Final = {
 """The answers to a tap, in one sentence or two."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ButtonTap:
+class ButtonTap(msgspec.Struct, frozen=True, kw_only=True):
     """A press of a button."""
 
     kind: TargetKind
@@ -178,8 +174,7 @@ def is_over(approval: Approval, now: datetime) -> bool:
 # --- what a message shows -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True, kw_only=True):
     """What a message shows of a question."""
 
     head: str  # who asks, and why
@@ -187,7 +182,7 @@ class Card:
     tail: str  # until when, and how else it is answered
     fits: bool  # the call stands there whole, so that a yes can be given
     hidden: bool = False  # parts of the call are masked that only have the shape of a secret
-    code: tuple[int, int] = field(default=(0, 0))  # where in the text the call stands: from, to
+    code: tuple[int, int] = msgspec.field(default=(0, 0))  # where in the text the call stands: from, to
 
     def __post_init__(self) -> None:
         if self.fits and self.hidden:

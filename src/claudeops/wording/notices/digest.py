@@ -6,9 +6,10 @@ Pure. It is sent even when nothing happened, so that silence means that the daem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.actions import Recheck
 from claudeops.domain.calls import VerdictKind
@@ -29,8 +30,7 @@ _LONGEST: Final = timedelta(days=32)  # between two digests
 _INSTANT: Final = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoisiestAlert:
+class NoisiestAlert(msgspec.Struct, frozen=True, kw_only=True):
     """The alert whose chains have cost most."""
 
     name: str
@@ -39,23 +39,22 @@ class NoisiestAlert:
     decisions: int  # about it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DigestFigures:
+class DigestFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What was counted over a time."""
 
     since: datetime
     chains: int = 0
     sessions: int = 0
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    verdicts: Mapping[str, int] = field(default_factory=dict)  # of tool calls
+    decisions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    verdicts: Mapping[str, int] = msgspec.field(default_factory=dict)  # of tool calls
     actions: int = 0
     actions_failed: int = 0
-    actions_held: Mapping[str, int] = field(default_factory=dict)  # of those that were looked at again
+    actions_held: Mapping[str, int] = msgspec.field(default_factory=dict)  # of those that were looked at again
     booked_usd: float = 0.0
     memories_gained: int = 0
     memories_lost: int = 0
-    open_events: Mapping[str, int] = field(default_factory=dict)  # by level
-    notices: Mapping[str, int] = field(default_factory=dict)  # by what came of them
+    open_events: Mapping[str, int] = msgspec.field(default_factory=dict)  # by level
+    notices: Mapping[str, int] = msgspec.field(default_factory=dict)  # by what came of them
     incidents_opened: int = 0
     incidents_resolved: int = 0
     incidents_open: int = 0  # now, whenever they were opened

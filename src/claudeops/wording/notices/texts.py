@@ -7,18 +7,17 @@ model, a log line or a sender of alerts has put into it is redacted, made visibl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from claudeops.domain.alerts.alert import Incident
 from claudeops.domain.alerts.incidents import lasted
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.notices.notice import PLAIN, Announcement, Notice, Pending, Topic
 from claudeops.domain.sessions import NewSession, Session
+from claudeops.structs import replace
 from claudeops.text import clip, join_names, one_line, regex, unique
 from claudeops.text.escapes import visible
 
@@ -34,8 +33,7 @@ _CALLS: Final = regex.Pattern(r"@(?:everyone|here|channel|all)|<[!@#]")
 """What wakes everybody in a room of some chat, wherever it stands in a text."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoticeMessage:
+class NoticeMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent."""
 
     title: str
@@ -45,8 +43,7 @@ class NoticeMessage:
     reminds: bool = False  # the question was sent before
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wording:
+class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """How texts become safe to be sent, and what links begin with."""
 
     redact: Callable[[str], str]

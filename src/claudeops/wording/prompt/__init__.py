@@ -10,8 +10,9 @@ cache can take that part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.domain.sessions import Handover
 from claudeops.text import regex
@@ -36,8 +37,7 @@ RESUMED: Final = (
 """The task of a session that goes on with an earlier conversation, in place of its tier's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The texts that a session is started with."""
 
     task: str  # the user message

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from claudeops.domain.actions import ActionLimit
 from claudeops.domain.cases import Case
@@ -15,8 +16,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.formats.library import LibraryText
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a session learns about itself and its surroundings."""
 
     now: datetime  # timezone-aware
@@ -32,15 +32,14 @@ class Facts:
     session_id: int
     chain_id: int
     actions: tuple[str, ...]  # kinds of action that the tier's policy grants
-    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+    limits: Mapping[str, ActionLimit] = msgspec.field(default_factory=dict)  # by action kind
     max_turns: int | None = None
     max_budget_usd: float | None = None
     time_limit_seconds: float | None = None
     access: tuple[str, ...] = ()  # sentences about what cannot be reached from here
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastVerdict:
+class LastVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """How a service was last seen."""
 
     service: str
@@ -50,8 +49,7 @@ class LastVerdict:
     by_probe: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EarlierCall:
+class EarlierCall(msgspec.Struct, frozen=True, kw_only=True):
     """An action or a denied call of an earlier session of the chain."""
 
     session_id: int
@@ -59,8 +57,7 @@ class EarlierCall:
     result: str  # ``succeeded``, ``failed``, ``no result seen``, or why it was denied
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownFacts:
+class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the database knows that a session should know; healthy services come last in every list."""
 
     cooldowns: tuple[Left, ...] = ()
@@ -72,14 +69,13 @@ class KnownFacts:
 NOTHING_ON_RECORD = KnownFacts()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Knowledge:
+class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     """Everything variable that a session learns beside its own facts."""
 
     estate: Estate = NO_ESTATE
     services: tuple[str, ...] = ()  # that the chain is about; empty: a whole round
     texts: tuple[LibraryText, ...] = ()
     listing: str = ""  # the names of all texts that exist for the tier
-    memories: Selection = field(default_factory=Selection)
+    memories: Selection = msgspec.field(default_factory=Selection)
     on_record: KnownFacts = NOTHING_ON_RECORD
     probes: tuple[str, ...] = ()  # how they stand, a line each; empty: left out

@@ -7,8 +7,9 @@ random ones, chosen before the spawn. So nothing more is stored, and what a sess
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from claudeops.text import regex
 
@@ -20,8 +21,7 @@ _SPAN_DIGITS: Final = 16
 _HEX: Final = regex.Pattern(r"[0-9a-f]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session stands in a trace."""
 
     trace_id: str  # 32 hexadecimal digits: the CLI session id of the chain's first session, without dashes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
@@ -11,6 +9,7 @@ from claudeops.domain.gate.passkey import CHALLENGE_TIME, Assertion, Challenge, 
 from claudeops.store.access.passkeys import MOST
 from claudeops.store.acts.approvals import AnswerResult, answer_question
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.answering import asked_of_people
 from support.store_values import NOW, after
 from support.stores import Database

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.alerts.alert import IncidentStatus, SenderBody, Silence
@@ -20,6 +18,7 @@ from claudeops.store.reading.approvals import to_entry
 from claudeops.store.reading.incidents import entries
 from claudeops.store.reading.incidents import story as stories
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.store_values import NOW, RULES, after, claimed, ending, report, wanted
 from support.stores import Database

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from claudeops.store.reading.chains import chain_of, tree
 from claudeops.store.reading.figures import figures
 from claudeops.store.reading.spending import ChainSpend, OpenSpend, TierSpend
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     RULES,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -28,6 +27,7 @@ from claudeops.domain.sessions import Session, Trigger
 from claudeops.domain.why import Reason, ReasonTone, Why, WhyKind
 from claudeops.store.reading.why import reasons
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.probe_values import probe, turned
 from support.store_values import (

@@ -8,7 +8,7 @@ import threading
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from support.probe_values import heartbeat
 from support.replays import StillClock

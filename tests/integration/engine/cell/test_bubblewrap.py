@@ -65,7 +65,7 @@ def test_a_session_is_looked_at_once_for_its_command_and_for_what_people_are_sho
     assert (command, seen) == (cell.enclose(spec), cell.mounts(spec))
     looks: list[SandboxSpec] = []
 
-    class Counting(BubblewrapCell):
+    class Counting(BubblewrapCell, frozen=True):
         def mounts(self, spec: SandboxSpec) -> tuple[Mount, ...]:
             looks.append(spec)
             return BubblewrapCell.mounts(self, spec)

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.look_cell import Program, find_program
 from claudeops.engine.cell.network import NO_ICMP, NO_OWNERS, NetworkCell, find_network_cells
 from claudeops.policy.programs.network import PROGRAMS
+from claudeops.structs import replace
 from support.levels import PATH, needs
 from support.waiting import PATIENCE_SECONDS
 

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -26,6 +25,7 @@ from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.structs import replace
 from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
 from support.estate import Estate, deliver, look, report
 from support.store_values import ending

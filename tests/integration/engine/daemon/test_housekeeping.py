@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from claudeops.engine.daemon.housekeeping import Housekeeping
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.retention import Retention
 from claudeops.store.sessions import Records
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 
 

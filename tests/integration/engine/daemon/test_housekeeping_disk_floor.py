@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -12,6 +12,7 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import HoldKind
 from claudeops.engine.daemon.housekeeping import DiskFloor
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 

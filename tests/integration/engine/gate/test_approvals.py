@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -18,6 +17,7 @@ from claudeops.engine.gate.approval_key import ensure_key, read_key
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.store.approvals import Approvals
+from claudeops.structs import replace
 from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock

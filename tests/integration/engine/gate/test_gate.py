@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -17,6 +17,7 @@ from claudeops.engine.gate.judging import TOO_SLOW, NotJudgedError
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest
+from claudeops.structs import replace
 from support.estate import Estate, here
 from support.waiting import PATIENCE_SECONDS
 

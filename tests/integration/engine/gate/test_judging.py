@@ -8,7 +8,6 @@ import pickletools
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from claudeops.engine.gate.judging import TOO_SLOW, USED_UP, JudgeProcess, NotJu
 from claudeops.engine.process import tree
 from claudeops.policy.reach import no_names
 from claudeops.policy.tiers import judge, tier_policy
+from claudeops.structs import replace
 from claudeops.text import regex
 from support.estate import Estate, deliver, look, report
 from support.policy_cases import POLICY, SCOPE, bash

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import anyio
@@ -17,6 +17,7 @@ from claudeops.notify.delivery import DeliveryResult
 from claudeops.notify.sender import NoticeSender
 from claudeops.store.acts.approvals import answer_question
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.wording.notices.texts import NoticeMessage, Wording
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.carrying import carriers

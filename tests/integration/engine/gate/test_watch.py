@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.sessions import Outcome
 from claudeops.policy.repetition import STOPPED_AFTER
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio

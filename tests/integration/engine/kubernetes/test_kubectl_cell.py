@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.kubernetes.cell import KubectlCell
 from claudeops.engine.process.looks import REFUSED, open_looks
 from claudeops.logs import get_logger
+from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from support.cluster_engine import Cluster, kubeconfig, serving_tls
 from support.levels import PATH, needs

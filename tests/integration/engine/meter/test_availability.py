@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import cast
@@ -21,6 +20,7 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.store.holds import Holds
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until, until_it
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -16,6 +15,7 @@ from anyio.abc import SocketStream
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.formats.model_request import RequestObjection
 from claudeops.http_server import ConnectionLimits
+from claudeops.structs import replace
 from support.metering import ASKED, Bench, bench
 from support.stores import Database
 from support.waiting import PATIENCE_SECONDS, until

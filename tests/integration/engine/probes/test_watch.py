@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
@@ -21,6 +21,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.probe_values import heartbeat, probe
 from support.store_values import OTHER_OWNER, OWNER, RULES, claimed, ending, report
 from support.stores import Database, Row, opened

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -27,6 +27,7 @@ from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.process.looks import BROKEN, REFUSED, TOO_LONG, SessionLooks, open_looks
 from claudeops.logs import get_logger
+from claudeops.structs import replace
 from support.levels import PATH, needs
 from support.strange_repositories import SETUPS, StrangeRepository
 from support.waiting import PATIENCE_SECONDS, until, until_it

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from claudeops.harness.protocol import FrameReader
 from claudeops.store import recovery as store_recovery
 from claudeops.store.queue import Queue
 from claudeops.store.store import open_store
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
 from support.waiting import PATIENCE_SECONDS

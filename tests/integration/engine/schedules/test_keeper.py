@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.schedules import DEADLINE_SECONDS, SetClock
 from support.store_values import RULES, check, claimed, ending, report
 from support.stores import Database, opened

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, cast
@@ -33,6 +33,7 @@ from claudeops.settings import Settings
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.store.store import Store
+from claudeops.structs import replace
 from support.probe_values import probe
 from support.settings_world import make_world
 from support.store_values import OWNER, RULES, check, claimed, ending, report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -12,6 +11,7 @@ import pytest
 from claudeops.domain.schedules import Interval, Schedule
 from claudeops.engine.schedules.scheduler import Scheduler
 from claudeops.errors import ConfigurationError
+from claudeops.structs import replace
 from support.schedules import DAILY, DEADLINE_SECONDS, OFTEN, MachineClock, Record, SetClock, running, timer_of
 
 pytestmark = pytest.mark.anyio

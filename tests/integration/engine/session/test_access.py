@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell, SandboxSpec, UserCell, named_in
 from claudeops.engine.cell.workspace import Workspace, make
 from claudeops.engine.session.access import ModelWay, access_of, gather, needs_of
+from claudeops.structs import replace
 from claudeops.wording.access import PROGRAMS, AccessFacts, DockerAccess
 from support.estate import Estate
 from support.hung_disk import disk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.policy.tiers import JudgeScope, judge, tier_policy
+from claudeops.structs import replace
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -22,6 +22,7 @@ from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.gate.approvals import named_scripts
 from claudeops.engine.gate.view import SessionView
 from claudeops.policy.tiers import JudgeScope
+from claudeops.structs import replace
 from support.estate import Estate, allow, deliver, look, open_estate, report
 from support.levels import PATH, needs
 from support.loop_time import LeapingClock

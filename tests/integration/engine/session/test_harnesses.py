@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.policy.tiers import tier_policy
+from claudeops.structs import replace
 from support.aftermath import runs
 from support.estate import Estate, report
 from support.policy_cases import POLICY

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError
+from claudeops.structs import replace
 from support.estate import STAND_IN, Estate, deliver, look, report
 from support.hung_disk import disk
 from support.loop_time import loop_time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.reach import Needs
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
+from claudeops.structs import replace
 from support.estate import Estate
 from support.hung_disk import disk
 from support.levels import PATH, needs

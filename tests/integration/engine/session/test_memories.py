@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.looks import EvidenceLook
+from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -17,6 +16,7 @@ from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.structs import replace
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock, loop_time

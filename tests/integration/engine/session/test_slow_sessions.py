@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import pytest
 from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.structs import replace
 from support.estate import Estate
 from support.loop_time import LeapingClock
 from support.streams import DATA

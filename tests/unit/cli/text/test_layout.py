@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,6 +27,7 @@ from claudeops.domain import listing
 from claudeops.domain.events import EventLevel
 from claudeops.domain.sessions import Outcome
 from claudeops.settings import variables
+from claudeops.structs import replace
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 FILE = Layout(now=NOW)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from claudeops.domain.access.logins import IDLE, LONGEST, Login, Role, next_path, secret_of
+from claudeops.structs import replace
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOGIN = Login(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from claudeops.domain.alerts.rules import AlertSource, FlapRules, Grouping, Hear
 from claudeops.domain.alerts.situation import OpenChain
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
+from claudeops.structs import replace
 from support.alerts import AT_ONCE, NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
 D = AlertDecision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from claudeops.domain.alerts.decide import RELEASED
 from claudeops.domain.alerts.rules import Grouping, StormRules
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
+from claudeops.structs import replace
 from support.alerts import NOON, SOURCE, World, alert, decisions, minutes, over, rules_of
 
 D = AlertDecision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.rules import InhibitRule
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
+from claudeops.structs import replace
 from support.alerts import NOON, World, alert, decisions, minutes, over, rules_of
 
 D = AlertDecision

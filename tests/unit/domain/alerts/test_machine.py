@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from claudeops.domain.alerts.alert import Alert, AlertState, AlertStatus
 from claudeops.domain.alerts.machine import LATE, AlertTurn, flaps, gone_stale, is_stale, is_upheld, step, upheld
 from claudeops.domain.alerts.rules import FlapRules
 from claudeops.domain.events import EventLevel
+from claudeops.structs import replace
 from support.alerts import NOON, alert, minutes, over
 
 RULES = FlapRules()

@@ -7,7 +7,7 @@ groups or desks. 100 000 random steps.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pytest
@@ -38,6 +38,7 @@ from claudeops.domain.alerts.situation import AlertContext, OpenChain
 from claudeops.domain.alerts.suppression import BELIEVED
 from claudeops.domain.events import EventLevel
 from claudeops.domain.probes.dependencies import connected
+from claudeops.structs import replace
 from support.alerts import NOON, SOURCE, alert, minutes
 from support.doses import drawn
 

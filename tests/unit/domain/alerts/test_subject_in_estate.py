@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.alerts import subject
@@ -19,6 +17,7 @@ from claudeops.domain.probes.probe import (
     SystemdLook,
     TcpLook,
 )
+from claudeops.structs import replace
 from support.alerts import World, alert, rules_of
 
 KSM = {

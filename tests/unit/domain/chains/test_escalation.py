@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.events import EventLevel
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, FailureKind, Handover, NewSession, Outcome, Trigger
+from claudeops.structs import replace
 from support.store_values import (
     NOW,
     PROVEN,

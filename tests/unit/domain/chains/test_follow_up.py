@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,6 +22,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, NewSession, Trigger
+from claudeops.structs import replace
 from support.store_values import NOW, PROVEN, RULES, after, alarm, check, ending, report, rules, running
 
 RESTART: Final = PastAction(id=3, kind="restart", service="web", tier=2, session_id=12, at=NOW, success=True)

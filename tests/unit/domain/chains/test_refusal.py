@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.domain.holds import served, when_ended
 from claudeops.domain.report.report import Report, ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason, ErrorCategory, FailureKind, Handover, Outcome, Trigger
 from claudeops.formats.stream import Transcript
+from claudeops.structs import replace
 from support.store_values import NOW, PROVEN, alarm, check, ending, report, rules, running
 from support.streams import DATA, called, failed, judged, read, result, said, transcript_of
 

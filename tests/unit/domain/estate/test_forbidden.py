@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.estate import UNREAD, Estate, Manifest, Prohibition, Service, StatementSource
 from claudeops.policy.tiers import judge, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK

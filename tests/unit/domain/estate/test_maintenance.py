@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, time
 from typing import Final
 
@@ -17,6 +16,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Decision, DecisionReason
 from claudeops.policy import grants
 from claudeops.policy.grants import Findings
+from claudeops.structs import replace
 from support.store_values import PROVEN, RULES, alarm, allow, check, ending, report, restart, running
 
 SUNDAY: Final = MaintenanceWindow(days=frozenset({6}), start=time(2), end=time(4), text="Sun 02:00-04:00")

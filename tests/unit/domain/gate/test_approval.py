@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall
@@ -19,6 +17,7 @@ from claudeops.domain.gate.approval import (
     proven,
     proven_yes,
 )
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 from support.store_values import NOW, after, running
 

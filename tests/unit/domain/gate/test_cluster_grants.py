@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from claudeops.policy.programs.kubernetes import grants_of
 from claudeops.policy.rules import Arguments
 from claudeops.policy.shell.language import Glob, Literal, Text, Word
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 OWN_RULES = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -21,6 +20,7 @@ from claudeops.domain.gate.passkey import (
     site_fault,
     unpacked,
 )
+from claudeops.structs import replace
 from support.store_values import NOW
 
 KEY = b"k" * 32

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.calls import ToolCall, VerdictKind
@@ -12,6 +10,7 @@ from claudeops.domain.report.evidence import Background, Proof
 from claudeops.domain.report.report import Escalation, Report, ServiceStatus
 from claudeops.domain.sessions import Handover, Outcome
 from claudeops.policy.tiers import judge, tier_policy
+from claudeops.structs import replace
 from support.policy_cases import POLICY, SCOPE
 from support.store_values import PROVEN, check, ending, report, running
 

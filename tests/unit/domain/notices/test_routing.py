@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from claudeops.domain.events import EventLevel
 from claudeops.domain.notices.notice import Notice, Pending, Target, Topic
@@ -23,6 +21,7 @@ from claudeops.domain.notices.routing import (
     wait_seconds,
 )
 from claudeops.domain.schedules.windows import DAYS, open_at, read_window
+from claudeops.structs import replace
 
 AT = datetime(2026, 3, 2, 23, 30, 12, tzinfo=UTC)  # a Monday
 
@@ -208,7 +207,7 @@ def test_critical_notices_of_an_hour_that_is_spent_are_one_message_and_not_a_flo
 
 def test_what_has_failed_stands_behind_what_was_not_tried_however_severe_it_is() -> None:
     def tried(number: int, attempts: int, topic: Topic = Topic.EVENT) -> Pending:
-        return dataclasses.replace(pending(number, EventLevel.CRITICAL, topic), attempts=attempts)
+        return replace(pending(number, EventLevel.CRITICAL, topic), attempts=attempts)
 
     question = Topic.APPROVAL
     waiting = [
@@ -235,7 +234,7 @@ def test_what_has_failed_stands_behind_what_was_not_tried_however_severe_it_is()
 def test_what_was_refused_together_is_halved_and_not_told_with_anything_else(
     refusals: int, room: int, messages: list[list[int]], waiting: list[int]
 ) -> None:
-    refused = [dataclasses.replace(pending(number), attempts=refusals, refusals=refusals) for number in range(7)]
+    refused = [replace(pending(number), attempts=refusals, refusals=refusals) for number in range(7)]
     phone, sent = Target(name="phone", max_per_hour=6), [AT - timedelta(minutes=1)] * (6 - room)
 
     planned = plan(phone, [*refused, pending(8), pending(9)], sent=sent, now=AT)
@@ -246,7 +245,7 @@ def test_what_was_refused_together_is_halved_and_not_told_with_anything_else(
 
 
 def test_critical_notices_that_were_refused_wait_for_no_hour_either_and_stand_alone() -> None:
-    refused = [dataclasses.replace(pending(n, EventLevel.CRITICAL), attempts=1, refusals=1) for n in range(4)]
+    refused = [replace(pending(n, EventLevel.CRITICAL), attempts=1, refusals=1) for n in range(4)]
     phone, sent = Target(name="phone", max_per_hour=1), [AT - timedelta(minutes=1)]
 
     planned = plan(phone, [*refused, pending(5, EventLevel.CRITICAL), pending(6)], sent=sent, now=AT)

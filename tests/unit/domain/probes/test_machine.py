@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Saw, Standing
 from claudeops.domain.probes.state_machine import TURNS, ProbeChange, ProbeChangeKind, due, heard, step, wavers
+from claudeops.structs import replace
 from support.probes import NOON, after, looked, probe, saw, seconds
 
 SHORT = {"unknown": "-", "up": "up", "degraded": "poor", "down": "DOWN", "flapping": "flap", "silenced": "mute"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, 
 from claudeops.domain.probes.news import SETTLING, ChainRequest, ProbeNews, collect, note_of
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
+from claudeops.structs import replace
 from support.probes import NOON, after, looked, probe, seconds, standing
 
 SHOP, DB = probe("shop"), probe("db")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
 from claudeops.domain.probes.tier0 import ModelVerdict, Need, Tier0Gate, gate, table
 from claudeops.domain.sessions import DecisionReason
+from claudeops.structs import replace
 from support.probes import NOON, probe, standing
 
 DAY = timedelta(hours=24)

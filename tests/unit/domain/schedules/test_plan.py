@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,6 +11,7 @@ from claudeops.domain.schedules import NEVER, Cron, Interval, Schedule, fires_at
 from claudeops.domain.schedules.plan import LastFire, SchedulePlan, SkipReason, last_due, request, session_of, why_not
 from claudeops.domain.schedules.windows import read_window
 from claudeops.domain.sessions import NewSession, Trigger
+from claudeops.structs import replace
 
 HOURLY: Final = SchedulePlan(schedule=Schedule(name="hourly", cadence=Interval(seconds=3600)))
 NEW: Final = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.prices import PRICES, Rates, canonical, concrete, is_model_of, price_of
 from claudeops.domain.spending.tokens import TokenUsage
+from claudeops.structs import replace
 from support.checkout import ROOT
 
 REFERENCE = ROOT / "docs" / "reference" / "prices.md"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +15,7 @@ from claudeops.domain.alerts.rules import AlertSource, SenderKind
 from claudeops.domain.events import EventLevel
 from claudeops.engine.alerts.worker import without_secrets
 from claudeops.formats.senders import read
+from claudeops.structs import replace
 from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter22-hunter22"

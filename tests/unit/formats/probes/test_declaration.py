@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from claudeops.domain.estate.estate import Estate
@@ -11,6 +9,7 @@ from claudeops.domain.probes.probe import HeartbeatLook, HttpLook, Probe, ProbeS
 from claudeops.errors import ConfigurationError
 from claudeops.formats.probes.declaration import Declaration, read_probes, unknown_services
 from claudeops.formats.probes.keys import KINDS, Defaults, headers_of, referred
+from claudeops.structs import replace
 from claudeops.text.toml_file import TomlFault
 from support.probes import estate, probe, service
 

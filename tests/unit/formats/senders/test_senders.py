@@ -6,7 +6,6 @@ made by hand, in the form that the sender documents for the version in the name.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind
 from claudeops.formats.senders import of_probe, read
 from claudeops.formats.senders.common import MOST_ALERTS, MOST_BYTES, MOST_TEXT
+from claudeops.structs import replace
 from support.alerts import World, minutes
 from support.checkout import ROOT
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from claudeops.policy.kubernetes_api.bodies import read_body
 from claudeops.policy.kubernetes_api.requests import (
+    Act,
     ClusterAnswerKind,
     ClusterRead,
     ClusterRefusal,
@@ -31,7 +32,7 @@ RECORDED: Final = [
 ]
 """Every call that kubectl 1.27 to 1.37 and helm made against an API server 1.34, without the answers."""
 
-CHANGES: Final = {
+CHANGES: Final[dict[str, type[Act]]] = {
     "kubectl rollout restart": Restart,
     "kubectl scale": Scale,
     "kubectl delete pod": DeletePod,

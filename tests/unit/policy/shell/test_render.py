@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
 
@@ -27,6 +26,7 @@ from claudeops.policy.shell.language import (
 )
 from claudeops.policy.shell.lexical import LONGEST_COMMAND
 from claudeops.policy.shell.render import render
+from claudeops.structs import replace
 from support.command_trees import NASTY, Programs, TreeMaker, bare
 from support.waiting import PATIENCE_SECONDS
 

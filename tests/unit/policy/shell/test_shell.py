@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import FrameType
 
 import pytest
@@ -25,6 +24,7 @@ from claudeops.policy.shell.language import (
     steps,
 )
 from claudeops.policy.shell.render import render
+from claudeops.structs import replace
 
 KNOWN = {"HOME": "/home/me", "PWD": "/work"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
 from claudeops.formats.oidc import ExpectedToken, TokenFault
+from claudeops.structs import replace
 from claudeops.web.oidc.id_token import ALGORITHMS, LEEWAY_SECONDS, Keys, challenge_of, claims_of, keys_of
 from support.identity_provider import by_secret, ec_key, jwks, rsa_key, signed, unsigned
 from support.listening import NOON

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.notices.approvers import Approver
 from claudeops.domain.notices.channels import TargetKind
+from claudeops.structs import replace
 from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 from claudeops.wording.notices.approving import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from claudeops.domain.memories.memory import Memory
 from claudeops.domain.memories.selection import Selection
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
+from claudeops.structs import replace
 from claudeops.wording.prompt import render, template_fault
 from claudeops.wording.prompt.knowledge import Facts, Knowledge
 from support.checkout import ROOT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import time, timedelta
 
 import pytest
@@ -17,6 +16,7 @@ from claudeops.domain.memories.selection import Selection
 from claudeops.domain.report.report import ServiceCheck, ServiceStatus
 from claudeops.domain.sessions import Handover
 from claudeops.formats.library import BUILT_IN, LibraryKind, LibraryText
+from claudeops.structs import replace
 from claudeops.wording.prompt import render
 from claudeops.wording.prompt.knowledge import EarlierCall, Knowledge, KnownFacts, LastVerdict
 from support.prompts import FACTS, MOMENT

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import h11
+import msgspec
 
 from claudeops.domain.network.destination import plain
 from claudeops.formats.network.addresses import endpoints_in
@@ -35,16 +35,14 @@ _NOT_BODIES: Final = frozenset({204, 304})
 _MISDIRECTED, _FORBIDDEN, _NOT_IMPLEMENTED, _BAD = 421, 403, 501, 400
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderRefusal:
+class HeaderRefusal(msgspec.Struct, frozen=True):
     """Why a request is not sent on."""
 
     status: int
     sentence: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeaderHosts:
+class HeaderHosts(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts at one address and port."""
 
     headers: tuple[SecretHeader, ...]

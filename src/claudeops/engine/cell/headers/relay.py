@@ -19,6 +19,7 @@ from typing import Final
 
 import anyio
 import h11
+import msgspec
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
@@ -55,8 +56,7 @@ _LOOPBACK: Final = "127.0.0.1"
 Place = tuple[str, int]
 
 
-@dataclass(kw_only=True, slots=True)
-class RelayTally:
+class RelayTally(msgspec.Struct, kw_only=True):
     """What a session's relay has done."""
 
     added: int = 0  # requests that went out with a header
@@ -64,8 +64,7 @@ class RelayTally:
     failed: int = 0  # connections on which TLS failed, on either side
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request, or a connection, for which a header would have been added went nowhere."""
 
     host: str
@@ -73,17 +72,16 @@ class Trouble:
     error: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Relays:
+class Relays(msgspec.Struct, frozen=True, kw_only=True):
     """The places of a session at which headers are added. Made before its forwarder runs, and used on its thread."""
 
     places: Mapping[Place, HeaderHosts]  # by address and port
     authority: Authority
     secrets: KnownSecrets
     trouble: Callable[[Trouble], None]
-    tally: RelayTally = field(default_factory=RelayTally)
-    _say_again: dict[Trouble, float] = field(default_factory=dict)  # when
-    _outside: dict[tuple[str, int], ssl.SSLContext] = field(default_factory=dict)
+    tally: RelayTally = msgspec.field(default_factory=RelayTally)
+    _say_again: dict[Trouble, float] = msgspec.field(default_factory=dict)  # when
+    _outside: dict[tuple[str, int], ssl.SSLContext] = msgspec.field(default_factory=dict)
 
     async def serve(self, hosts: HeaderHosts, connection: socket.socket, outside: socket.socket) -> bytes | None:
         """Relay one connection to its end, or return what has been read of one that is to be copied as it is."""

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 from sqlalchemy import Connection
 
 from claudeops.domain.why import Reason, Why, WhyKind
 from claudeops.store.reading.why import beside_sessions
 from claudeops.store.reading.why import sessions as of_sessions
 from claudeops.store.reading.why.beside_sessions import OpenQuestion
+from claudeops.structs import replace
 
 _BEFORE: Final = (timedelta(days=1), timedelta(days=7), timedelta(days=30))
 """How far back the last thing on record is looked for, each time further."""
@@ -81,7 +81,7 @@ def _latest(found: Iterable[Reason], asked: OpenQuestion) -> tuple[Reason, ...]:
 def _before(asked: OpenQuestion) -> Reason | None:
     """Return what is last on record about the service before the time."""
     for age in _BEFORE:
-        earlier = msgspec.structs.replace(asked, since=asked.since - age, until=asked.since, limit=1)
+        earlier = replace(asked, since=asked.since - age, until=asked.since, limit=1)
         seen = of_sessions.sessions_of(earlier)
         found = list(_own(earlier, seen))
         if asked.service is None:

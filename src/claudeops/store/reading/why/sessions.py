@@ -19,6 +19,7 @@ from claudeops.store.rows import TableRow, to_handover, to_names
 from claudeops.store.tables.alerting import incidents
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
+from claudeops.structs import replace
 from claudeops.text import casefold_key
 from claudeops.wording import why
 
@@ -122,7 +123,7 @@ def unanswered(asked: OpenQuestion, found: Sessions) -> Iterator[Reason]:
         at = row.decided_at or row.requested_at
         if row.decided_at is None or asked.has(row.decided_at):
             reason = _reason(row, at, _question(row), kind=WhyKind.APPROVAL)
-            yield msgspec.structs.replace(reason, session_id=row.session_id)
+            yield replace(reason, session_id=row.session_id)
 
 
 def _question(row: TableRow) -> why.Sentence:

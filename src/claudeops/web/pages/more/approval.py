@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from claudeops.policy.shell import parse
 from claudeops.store.reading import approvals, services
 from claudeops.store.reading.approvals import ApprovalStory
+from claudeops.structs import replace
 from claudeops.tasks import Threads
 from claudeops.web.api.answers import single
 from claudeops.web.endpoints import WebCall
@@ -46,7 +46,7 @@ async def _story(site: Site, call: WebCall) -> ApprovalStory:
     commands, unclear = await _taken_apart(command)
     hosts, actions = await _reach(site, found, command)
     limits = partial(services.limits_after, rules=site.rules, now=call.at, actions=actions)
-    return msgspec.structs.replace(
+    return replace(
         found,
         commands=commands,
         unclear=unclear,
