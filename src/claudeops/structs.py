@@ -7,9 +7,12 @@ its representation leaves out, or that the constructor does not take; and two th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 if TYPE_CHECKING:
     # msgspec's own takes any keyword; mypy checks this one, of a Struct as of a dataclass
@@ -25,4 +28,9 @@ else:
         return dataclasses.replace(value, **changes)
 
 
-__all__ = ["replace"]
+def built(kind: type[S], fields: Mapping[str, object]) -> S:
+    """Make a value of its class and fields: what a pickle of one names."""
+    return kind(**fields)
+
+
+__all__ = ["built", "replace"]

@@ -9,7 +9,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -154,7 +154,7 @@ class Estate:
         """Change fields of the context; those of its groups go by their own names."""
         for name in ("clis", "completion", "confinement", "approvals", "mcp"):
             group = getattr(self.context, name)
-            own = {field.name: changes.pop(field.name) for field in fields(group) if field.name in changes}
+            own = {field: changes.pop(field) for field in type(group).__annotations__ if field in changes}
             changes |= {name: replace(group, **own)} if own else {}
         self.context = replace(self.context, **changes)  # type: ignore[arg-type]  # a test names its fields
 

@@ -21,6 +21,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from claudeops.domain.actions import Action
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.estate.strangers import Stranger
@@ -28,13 +30,14 @@ from claudeops.domain.gate.cluster_grants import ClusterGrant
 from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.looks import Address, EvidenceLook, InRepository, LookCall
 from claudeops.policy.tiers import PolicyJudgement
+from claudeops.structs import built
 
 HEADER_BYTES: Final = 8
 
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 """Address space of the process: 32 MiB with the default policy, and five times its size for a file that is written."""
 
-_ANSWER_CLASSES: Final = {
+_ANSWER_CLASSES: Final[Mapping[tuple[str, str], object]] = {
     (each.__module__, each.__qualname__): each
     for each in (
         *(
@@ -51,6 +54,7 @@ _ANSWER_CLASSES: Final = {
             Verdict,
         ),
         VerdictKind,
+        built,
     )
 }
 _REASON_CHARACTERS: Final = 500
@@ -117,9 +121,10 @@ def _line(error: Exception) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles read-only mappings, too, and an enum's member as its class and value.
+    """Pickles read-only mappings, too, a Struct as its class and fields, an enum's member as its class and value.
 
-    Python 3.11 to 3.11.3, which Debian 12 has, would pickle a member as a call of `getattr`, which no answer may name.
+    A Struct would be a call of a private function of msgspec; and Python 3.11 to 3.11.3, which Debian 12 has, would
+    pickle a member as a call of `getattr`. No answer may name either.
     """
 
     def reducer_override(self, value: object) -> Any:
@@ -127,6 +132,8 @@ class _Pickler(pickle.Pickler):
             return _read_only, (dict(value),)
         if isinstance(value, Enum):
             return type(value), (value.value,)
+        if isinstance(value, msgspec.Struct):
+            return built, (type(value), {name: getattr(value, name) for name in value.__struct_fields__})
         return NotImplemented
 
 
