@@ -135,8 +135,7 @@ class Scripted:
             self.under_way -= 1
 
 
-@dataclass(kw_only=True)
-class DeclaredByTest(DeclaredReader):
+class DeclaredByTest(DeclaredReader, kw_only=True):
     """What a test declares; each declaration is read once."""
 
     declared: DeclaredNow | None = None
