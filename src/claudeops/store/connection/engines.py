@@ -25,6 +25,19 @@ from claudeops.files import is_there
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
 
 _STATEMENT_SECONDS: Final = 15  # how long PostgreSQL may work on one statement
+
+_STUCK_WRITER_SECONDS: Final = 3
+"""How long a transaction that writes may stand still before PostgreSQL ends it, and with it the wait of all others for
+their turn. Shorter than `BUSY_SECONDS`, so that a writer that stands still costs the others a wait and no failure, and
+shorter than any lease, so that it ends none of theirs."""
+
+_IDLE_SECONDS: Final = 60
+"""The same for transactions that hold up no writer, or work on rows by themselves: readers, migrations."""
+
+_ISOLATION: Final = "READ COMMITTED"
+"""Of transactions that write, whatever the server's default is. They wait for their turn in their first statement: at
+any other level what they read would be older than that wait, and two would spend the same money."""
+
 _WRITER_KEY: Final = 0x636C6F70  # "clop": the advisory lock behind which PostgreSQL has one writer at a time
 
 # libpq notices within about half a minute that a server is gone, not after the kernel's two hours.
@@ -111,7 +124,7 @@ def missing(url: URL) -> MissingInputError:
 
 def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine with one connection, whose transactions take the write lock at once."""
-    engine = _engine(url, size=1, busy_seconds=busy_seconds)
+    engine = _engine(url, size=1, busy_seconds=busy_seconds, idle_seconds=_STUCK_WRITER_SECONDS)
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL"))
         event.listen(engine, "begin", _begin_immediate)
@@ -206,11 +219,19 @@ def _may_pass(error: DBAPIError) -> bool:
     return state.startswith(_POSTGRESQL_UNAVAILABLE)
 
 
-def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: float = _STATEMENT_SECONDS) -> Engine:
+def _engine(
+    url: URL,
+    *,
+    size: int,
+    busy_seconds: float,
+    statement_seconds: float = _STATEMENT_SECONDS,
+    idle_seconds: float = _IDLE_SECONDS,
+) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
     options = {key: value for key, value in _POSTGRESQL_OPTIONS.items() if key not in url.query}
     engine = create_engine(
         url,
+        isolation_level=None if sqlite else _ISOLATION,
         pool_size=size,
         max_overflow=0,
         pool_timeout=busy_seconds,
@@ -221,7 +242,7 @@ def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: floa
     if sqlite:
         event.listen(engine, "handle_error", _open_anew)
     else:
-        event.listen(engine, "connect", _postgresql_session(busy_seconds, statement_seconds))
+        event.listen(engine, "connect", _postgresql_session(busy_seconds, statement_seconds, idle_seconds))
     return engine
 
 
@@ -247,12 +268,12 @@ def _sqlite_session(**pragmas: str) -> Callable[[DBAPIConnection, ConnectionPool
 
 
 def _postgresql_session(
-    busy_seconds: float, statement_seconds: float
+    busy_seconds: float, statement_seconds: float, idle_seconds: float
 ) -> Callable[[DBAPIConnection, ConnectionPoolEntry], None]:
     settings = {
         "lock_timeout": f"{int(busy_seconds * 1000)}ms",
         "statement_timeout": f"{int(statement_seconds * 1000)}ms",
-        "idle_in_transaction_session_timeout": "60s",
+        "idle_in_transaction_session_timeout": f"{int(idle_seconds * 1000)}ms",
         "timezone": "UTC",
     }
 
