@@ -144,7 +144,7 @@ async def _take_commands(site: SiteDoor) -> None:
     """Take what the daemon is asked for, as one that runs would: at once, without a word about what came of it."""
     while True:
         for one in await site.store.commands.take(now=NOW):
-            await site.store.commands.finish(one.id, result="done", error=None, now=NOW)
+            await site.store.commands.finish(one.id, taken_at=NOW, result="done", error=None, now=NOW)
         await anyio.sleep(0.05)
 
 

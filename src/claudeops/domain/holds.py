@@ -183,6 +183,7 @@ class ApiRefusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""  # the API's message, redacted
     resets_at: datetime | None = None  # UTC; when the API will serve again, according to itself
     session_id: int | None = None  # the session that made the call
+    attempt: int | None = None  # as which it made the call; None: that is not compared
     trying: bool = False  # its CLI repeats the call by itself, so no other session needs to try meanwhile
 
 
@@ -215,6 +216,7 @@ def refusal_of(ending: Ending) -> ApiRefusal | None:
         message=ending.error or "",
         resets_at=ending.limit_resets_at,
         session_id=ending.session_id,
+        attempt=ending.attempt,
     )
 
 

@@ -152,7 +152,8 @@ class NoticeSender:
         """Deliver what is due for one target, as far as one courier takes it."""
         now = self.now()
         most = BATCH if target.max_per_hour is None else _FOLDED
-        claimed = await self.outbox.claim(target.name, now=now, until=now + LEASE, most=most)
+        until = now + LEASE
+        claimed = await self.outbox.claim(target.name, now=now, until=until, most=most)
         if not claimed:
             return
         bounded = target.max_per_hour is not None
@@ -178,9 +179,11 @@ class NoticeSender:
         finally:
             # A stop must not make others of what is known: it would be sent twice.
             with anyio.CancelScope(shield=True), anyio.move_on_after(_SETTLE_SECONDS):
-                await self._settle(target, planned, results)
+                await self._settle(target, planned, results, until)
 
-    async def _settle(self, target: Target, planned: RoutingPlan, results: Mapping[int, DeliveryResult]) -> None:
+    async def _settle(
+        self, target: Target, planned: RoutingPlan, results: Mapping[int, DeliveryResult], until: datetime
+    ) -> None:
         now, state = self.now(), self._states[target.name]
         for each in results.values():
             self.counted(target.kind.value, each.result)
@@ -201,7 +204,9 @@ class NoticeSender:
         for each_settled in settled:
             if each_settled.again_at is None:
                 self._refusals.pop(each_settled.id, None)
-        await self.outbox.settle(target.name, settled, now=now)
+        for late in await self.outbox.settle(target.name, settled, until=until, now=now):
+            why = f"notice {late} to {target.name} is over, or was claimed again since."
+            self.log.error(LogEvent.STALE_ATTEMPT, error=why)
 
     def _of_group(
         self, target: Target, group: Sequence[Pending], result: DeliveryResult | None, now: datetime

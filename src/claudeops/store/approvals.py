@@ -26,13 +26,14 @@ from claudeops.domain.gate.approval import (
 )
 from claudeops.domain.gate.passkey import Assertion
 from claudeops.domain.notices.notice import Announcement, Topic
-from claudeops.errors import StoreError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.access.signatures import keep_signature
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.approvals import approval_answers, approval_messages, approvals
 from claudeops.store.tables.events import events
+from claudeops.store.tables.sessions import runs_as
 from claudeops.structs import replace
 from claudeops.text import json_text
 from claudeops.text.redact import MASK
@@ -65,9 +66,17 @@ class Approvals:
         self._answered = answered
 
     async def request_approval(self, new: NewApproval) -> Approval:
-        """Write a question to people, with the event that announces it."""
+        """Write a question to people, with the event that announces it.
+
+        Raises `StaleAttemptError`, with nothing written, when the session no longer runs as the attempt that asks.
+        """
+        asker = {"session": new.session.id, "attempt": new.session.attempt}
 
         def request(connection: Connection) -> Approval:
+            if connection.execute(runs_as, asker).first() is None:
+                raise StaleAttemptError(
+                    f"session {new.session.id} is no longer running as attempt {new.session.attempt}."
+                )
             key = connection.execute(insert(approvals).values(_new_values(new))).inserted_primary_key
             if key is None:
                 raise StoreError("the database gave a new approval no id.")

@@ -80,10 +80,16 @@ class Commands:
 
         return await self._database.write(take) if await self._database.read(is_anything_asked) else ()
 
-    async def finish(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write what came of a command, or why nothing did."""
-        ended = update(commands).where(commands.c.id == command_id).values(ended_at=now, result=result, error=error)
-        await self._database.write(lambda connection: connection.execute(ended))
+    async def finish(
+        self, command_id: int, *, taken_at: datetime, result: str | None, error: str | None, now: datetime
+    ) -> bool:
+        """Write what came of a command, or why nothing did; ``False``: it was taken again since ``taken_at``."""
+        ended = (
+            update(commands)
+            .where(commands.c.id == command_id, commands.c.taken_at == taken_at)
+            .values(ended_at=now, result=result, error=error)
+        )
+        return await self._database.write(lambda connection: connection.execute(ended).rowcount == 1)
 
 
 def _to_command(row: TableRow) -> Command:

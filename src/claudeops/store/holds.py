@@ -24,11 +24,13 @@ from claudeops.domain.holds import (
     when_refused,
 )
 from claudeops.domain.sessions import DecisionReason, Suppressed
+from claudeops.errors import StaleAttemptError
 from claudeops.store.alerts.announcements import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.daemon import flags
+from claudeops.store.tables.sessions import is_attempt
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
 
@@ -62,23 +64,29 @@ class Holds:
         return await self._database.read(partial(standing, now=now))
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
-        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``)."""
+        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``).
+
+        Raises `StaleAttemptError`, with nothing written, when another daemon has taken the session over since.
+        """
 
         def refuse(connection: Connection) -> None:
+            if refusal.session_id is not None and refusal.attempt is not None:
+                _require_attempt(connection, refusal.session_id, refusal.attempt)
             changes = when_refused(standing(connection, now), refusal, now)
             apply(connection, changes, now=now, session_id=refusal.session_id)
 
         await self._database.write(refuse)
 
-    async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
+    async def answered(self, session_id: int, *, attempt: int, now: datetime) -> Sequence[HoldKind]:
         """Release the holds whose trial a session is, because the model API has answered it; return their kinds.
 
-        There are rarely any, so a reader looks first.
+        There are rarely any, so a reader looks first. Raises `StaleAttemptError` as `refused` does.
         """
         if not any(hold.trial == session_id for hold in await self.standing(now)):
             return ()
 
         def answer(connection: Connection) -> Sequence[HoldKind]:
+            _require_attempt(connection, session_id, attempt)
             changes = when_answered(standing(connection, now), session_id)
             apply(connection, changes, now=now)
             return tuple(changes)
@@ -144,6 +152,11 @@ def apply(connection: Connection, changes: Changes, *, now: datetime, session_id
             release(connection, kind, now=now)
         else:
             set_hold(connection, hold, now=now, session_id=session_id)
+
+
+def _require_attempt(connection: Connection, session_id: int, attempt: int) -> None:
+    if connection.execute(is_attempt, {"session": session_id, "attempt": attempt}).first() is None:
+        raise StaleAttemptError(f"session {session_id} is no longer that of attempt {attempt}.")
 
 
 def _clear_lapsed(connection: Connection, now: datetime) -> None:

@@ -10,6 +10,7 @@ from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, CalledScript, NewApproval
 from claudeops.domain.notices.notice import DeliveryOutcome, Settlement, Target
 from claudeops.domain.sessions import Session
+from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import (
@@ -67,6 +68,17 @@ async def test_question_waits_and_tells_of_itself(store: Store, database: Databa
     (event,) = database.rows("events")
     assert (event["level"], event["session_id"], event["resolved_at"]) == ("warning", session.id, None)
     assert f"claudeops approve {asked.id}" in str(event["message"])
+
+
+@pytest.mark.dialect
+async def test_attempt_that_was_taken_over_asks_nobody_any_more(store: Store, database: Database) -> None:
+    session = await started(store, wanted(3))
+    await store.recovery.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: False)
+
+    with pytest.raises(StaleAttemptError, match=f"session {session.id} is no longer running as attempt 1"):
+        await store.approvals.request_approval(question(session))
+
+    assert (database.rows("approvals"), database.rows("outbox")) == ([], [])
 
 
 async def test_question_that_does_not_exist_is_none_and_takes_no_answer(store: Store) -> None:
@@ -188,7 +200,7 @@ async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(sto
 
     await store.outbox.route(everybody, now=NOW, most=100)
     (first,) = await store.outbox.claim("phone", now=NOW, until=half, most=10)
-    await store.outbox.settle("phone", [Settlement(id=first.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
+    await store.outbox.settle("phone", [Settlement(id=first.id, result=DeliveryOutcome.DELIVERED)], until=half, now=NOW)
     await store.outbox.route(everybody, now=half, most=100)
     (reminder,) = await store.outbox.claim("phone", now=half, until=half, most=10)
 

@@ -92,7 +92,7 @@ async def test_the_asker_learns_what_came_of_it(
         await until_it(take)
         assert [dict(command.arguments) for command in taken] == [{"chain": 7}]
         if end is not None:
-            await standing.store.commands.finish(taken[0].id, result=end[0], error=end[1], now=NOW)
+            await standing.store.commands.finish(taken[0].id, taken_at=NOW, result=end[0], error=end[1], now=NOW)
 
     with standing.claimed():
         async with anyio.create_task_group() as tasks:

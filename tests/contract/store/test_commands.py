@@ -21,7 +21,9 @@ async def test_order_is_taken_once_and_its_end_is_written(store: Store, database
 
     taken = await store.commands.take(now=after(minutes=2))
     again = await store.commands.take(now=after(minutes=3))
-    await store.commands.finish(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
+    await store.commands.finish(
+        taken[0].id, taken_at=after(minutes=2), result="1 session was stopped", error=None, now=after(minutes=4)
+    )
 
     assert [(order.name, order.requested_by, order.requested_at) for order in taken] == [
         ("stop_sessions", "ada", NOW),
@@ -43,7 +45,9 @@ async def test_without_an_order_nothing_is_written(store: Store, database: Datab
 async def test_arguments_and_results_are_read_as_they_were_written(store: Store) -> None:
     asked = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments={"chain": 7})
     (taken,) = await store.commands.take(now=after(minutes=1))
-    await store.commands.finish(asked, result=None, error="there is no chain 7", now=after(minutes=2))
+    await store.commands.finish(
+        asked, taken_at=after(minutes=1), result=None, error="there is no chain 7", now=after(minutes=2)
+    )
     found = await store.commands.find(asked)
 
     assert (taken.id, dict(taken.arguments), taken.taken_at) == (asked, {"chain": 7}, None)
@@ -70,12 +74,28 @@ async def test_what_a_dead_daemon_took_and_never_ended_is_taken_again_on_request
     for chain in (7, 8):
         await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments={"chain": chain})
     first, second = await store.commands.take(now=after(minutes=1))
-    await store.commands.finish(first.id, result="stopped", error=None, now=after(minutes=2))
+    await store.commands.finish(first.id, taken_at=after(minutes=1), result="stopped", error=None, now=after(minutes=2))
 
     assert await store.commands.take(now=after(minutes=3)) == ()
     (left,) = await store.commands.take(now=after(minutes=3), again=True)
 
     assert (left.id, left.taken_at) == (second.id, after(minutes=1))
+
+
+async def test_daemon_that_took_a_command_before_another_one_did_does_not_say_what_came_of_it(
+    store: Store, database: Database
+) -> None:
+    asked = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments={"chain": 7})
+    await store.commands.take(now=after(minutes=1))
+    await store.commands.take(now=after(minutes=2), again=True)
+
+    said = {"result": "stopped", "error": None}
+    assert await store.commands.finish(asked, taken_at=after(minutes=2), now=after(minutes=3), **said)
+    late = {"result": None, "error": "lost"}
+    assert not await store.commands.finish(asked, taken_at=after(minutes=1), now=after(minutes=4), **late)
+
+    (row,) = database.rows("commands")
+    assert (row["ended_at"], row["result"], row["error"]) == (after(minutes=3), "stopped", None)
 
 
 async def test_a_command_is_withdrawn_only_before_it_is_taken(store: Store) -> None:

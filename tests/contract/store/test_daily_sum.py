@@ -52,7 +52,7 @@ async def test_the_daemons_own_health_is_counted(store: Store) -> None:
     await store.outbox.route([phone], now=after(minutes=3), most=100)
     claims = await store.outbox.claim("phone", now=after(minutes=3), until=after(minutes=4), most=1)
     dead = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, error="no") for each in claims]
-    await store.outbox.settle("phone", dead, now=after(minutes=3))
+    await store.outbox.settle("phone", dead, until=after(minutes=4), now=after(minutes=3))
 
     sums = await store.outbox.sums(SINCE, now=after(hours=1))
 

@@ -8,6 +8,7 @@ import pytest
 
 from claudeops.domain.holds import ApiRefusal, Capacity, Hold, HoldKind
 from claudeops.domain.sessions import FailureKind, Outcome, Session, Status, Trigger
+from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import (
@@ -293,11 +294,37 @@ async def test_the_first_answer_to_the_probe_releases_and_other_answers_do_not(s
     await store.holds.refused(refusal(FailureKind.OVERLOADED, session_id=probe.id, trying=True), now=NOW)
     assert await claimed(store, at=after(minutes=1)) is None
 
-    assert await store.holds.answered(other.id, now=after(minutes=1)) == ()
+    assert await store.holds.answered(other.id, attempt=0, now=after(minutes=1)) == ()
     assert await claimed(store, at=after(minutes=1)) is None
-    assert await store.holds.answered(probe.id, now=after(minutes=1)) == (HoldKind.PARKED,)
+    assert await store.holds.answered(probe.id, attempt=1, now=after(minutes=1)) == (HoldKind.PARKED,)
 
     assert await claimed(store, at=after(minutes=1)) is not None
+
+
+@pytest.mark.dialect
+async def test_attempt_that_was_taken_over_neither_begins_a_hold_nor_ends_one(store: Store) -> None:
+    session = await started(store)
+    mine = refusal(session_id=session.id, attempt=session.attempt)
+    await store.recovery.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: False)
+
+    with pytest.raises(StaleAttemptError):
+        await store.holds.refused(mine, now=NOW)
+    assert await store.holds.standing(NOW) == ()
+    its = replace(mine, kind=FailureKind.OVERLOADED, trying=True, attempt=session.attempt + 1)
+    await store.holds.refused(its, now=NOW)
+    with pytest.raises(StaleAttemptError):
+        await store.holds.answered(session.id, attempt=session.attempt, now=NOW)
+    assert [hold.trial for hold in await store.holds.standing(NOW)] == [session.id]
+    assert await store.holds.answered(session.id, attempt=session.attempt + 1, now=NOW) == (HoldKind.PARKED,)
+
+
+async def test_refusal_that_is_reported_after_the_end_of_its_session_still_counts(store: Store) -> None:
+    session = await started(store)
+    await store.queue.finish(ending(session), rules=RULES)
+
+    await store.holds.refused(refusal(session_id=session.id, attempt=session.attempt), now=after(minutes=2))
+
+    assert [hold.kind for hold in await store.holds.standing(after(minutes=2))] == [HoldKind.BREAKER]
 
 
 async def test_a_new_daemon_tries_the_breaker_at_once(store: Store) -> None:

@@ -35,7 +35,7 @@ async def tried(
             Settlement(id=each.id, result=result, error="" if over else error, again_at=None if over else now)
             for each in claimed
         ]
-        await store.outbox.settle(target, settled, now=now)
+        await store.outbox.settle(target, settled, until=now + LEASE, now=now)
 
 
 async def unheard(store: Store) -> str | None:
@@ -88,7 +88,7 @@ async def test_a_question_that_is_told_together_with_another_was_heard(store: St
     await asked(store, PHONE, MAIL)
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
     with_it = Settlement(id=claimed.id, result=DeliveryOutcome.SUPPRESSED, error="told together with 7")
-    await store.outbox.settle("phone", [with_it], now=NOW)
+    await store.outbox.settle("phone", [with_it], until=NOW + LEASE, now=NOW)
 
     await tried(store, {"mail": DeliveryOutcome.FAILED})
 
@@ -142,7 +142,7 @@ async def test_a_question_that_is_over_is_not_said_to_be_unheard(store: Store, d
     await store.approvals.close_approval(1, now=NOW)
 
     failed = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, again_at=AGAIN) for each in claimed]
-    await store.outbox.settle("phone", failed, now=NOW)
+    await store.outbox.settle("phone", failed, until=NOW + LEASE, now=NOW)
 
     assert (await unheard(store), raised(database)) == (None, [])
 

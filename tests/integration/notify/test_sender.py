@@ -124,6 +124,30 @@ async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringI
     assert "notification_failed" not in logged.getvalue()
 
 
+async def test_notice_that_was_claimed_again_meanwhile_is_left_to_whoever_has_it(
+    store: Store, database: Database, logged: io.StringIO
+) -> None:
+    class Slow(Carrier):
+        """Delivers so late that another daemon has claimed the notice."""
+
+        async def deliver(
+            self, address: str, messages: Sequence[NoticeMessage], told: dict[int, DeliveryResult]
+        ) -> None:
+            await super().deliver(address, messages, told)
+            later = NOW + LEASE
+            assert len(await store.outbox.claim("phone", now=later, until=later + LEASE, most=1)) == 1
+
+    outgoing = sender(store, Slow(), Clock(), PHONE)
+    await tell(store, "shop")
+    await outgoing.look_once()
+
+    await outgoing.deliver_once(PHONE)
+
+    (row,) = database.rows("outbox")
+    assert (row["lease_until"], row["delivered_at"]) == (NOW + 2 * LEASE, None)
+    assert logged.getvalue().count('"stale_attempt"') == 1
+
+
 async def test_a_target_that_hangs_delays_no_other(store: Store, logged: io.StringIO) -> None:
     carrier = Carrier(hanging={"to phone"})
     outgoing = sender(store, carrier, Clock(), PHONE, TEAM)

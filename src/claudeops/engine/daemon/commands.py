@@ -61,8 +61,9 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
         async with anyio.create_task_group() as tasks:
             while True:
                 try:
-                    for command in await self.commands.take(now=self.clock.now(), again=again):
-                        tasks.start_soon(self._carry_out, command)
+                    now = self.clock.now()
+                    for command in await self.commands.take(now=now, again=again):
+                        tasks.start_soon(self._carry_out, command, now)
                     again = False
                 except StoreError as error:
                     await anyio.sleep(trouble.failed(error))
@@ -70,7 +71,7 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
                     trouble.over()
                     await self.waiter.pause()
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _carry_out(self, command: Command, taken_at: datetime) -> None:
         result: str | None
         error: str | None
         lost = lost_because(command, daemon_started_at=self.started_at)
@@ -80,9 +81,14 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
         else:
             self.log.warning(LogEvent.ORDER_TAKEN, order=command.name, requested_by=command.requested_by)
             result, error = await self._until_done(lambda: self._obey(command))
-        await self._until_done(
-            lambda: self.commands.finish(command.id, result=result, error=error, now=self.clock.now())
+        is_written = await self._until_done(
+            lambda: self.commands.finish(
+                command.id, taken_at=taken_at, result=result, error=error, now=self.clock.now()
+            )
         )
+        if not is_written:
+            why = f"command {command.id} was taken again since {taken_at:%H:%M:%S} UTC."
+            self.log.error(LogEvent.STALE_ATTEMPT, error=why)
 
     async def _obey(self, command: Command) -> tuple[str | None, str | None]:
         """Return what came of a command, or why nothing did."""

@@ -43,7 +43,7 @@ from claudeops.domain.gate.approval import (
 from claudeops.domain.sessions import Session
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.view import MACHINE, SessionView
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.paths import looks_secret
 from claudeops.store.approvals import Approvals
@@ -59,6 +59,9 @@ _READERS: Final = Threads(most=16)
 
 ASK_SECONDS: Final = 5.0
 """How long writing or closing a question may take; one that is not written by then is a no."""
+
+STALE: Final = "this session is no longer the current one"
+"""Why nothing runs any more for a session that another daemon has taken over, or that has ended."""
 
 _IN_TIME: Final = "nobody answered in time"
 _NOBODY: Final = f"needs approval, and {_IN_TIME}"
@@ -150,15 +153,12 @@ class ApprovalService:
             hidden=self.hides(call),
             passkey=self.passkey,
         )
-        try:
-            # A question that is written is known here: taken back in between, it would stay open. `_wait` closes it.
-            with anyio.CancelScope(shield=True), anyio.fail_after(ASK_SECONDS):
-                asked = await self.approvals.request_approval(new)
-        except (DatabaseUnavailableError, TimeoutError):
-            return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
-        log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
+        question = await self._request(new)
+        if isinstance(question, ApprovalDenied):
+            return question
+        log = self.log.bind(approval_id=question.id, tool_use_id=call.tool_use_id)
         log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
-        answered = await self._wait(asked)
+        answered = await self._wait(question)
         # As many as the policy says, and by the means that the settings say: the row may have been changed.
         answer = ApprovalDenied(reason=_NOBODY) if answered is None else self._verdict_of(answered, needed)
         if isinstance(answer, ApprovalDenied):
@@ -169,6 +169,18 @@ class ApprovalService:
             return ApprovalDenied(reason=_CHANGED)
         log.info(LogEvent.APPROVAL_GIVEN, decided_by=answer.decided_by)
         return answer
+
+    async def _request(self, new: NewApproval) -> Approval | ApprovalDenied:
+        try:
+            # A question that is written is known here: taken back in between, it would stay open. `_wait` closes it.
+            with anyio.CancelScope(shield=True), anyio.fail_after(ASK_SECONDS):
+                written = await self.approvals.request_approval(new)
+        except (DatabaseUnavailableError, TimeoutError):
+            return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
+        except StaleAttemptError as error:
+            self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+            return ApprovalDenied(reason=STALE)
+        return written
 
     async def _wait(self, asked: Approval) -> Approval | None:
         """Return the row once nothing more is waited for; ``None`` if the row cannot be read."""

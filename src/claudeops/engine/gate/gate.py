@@ -27,7 +27,7 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.granted import Grants
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Session
-from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
+from claudeops.engine.gate.approvals import STALE, ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import SessionLooks
@@ -235,7 +235,7 @@ class Gate(msgspec.Struct, kw_only=True):
             verdict = _deny(UNAVAILABLE)
             self.log.error(LogEvent.TOOL_CALL_UNRECORDED, tool=call.tool_name, tool_use_id=call.tool_use_id)
         except StaleAttemptError as error:
-            verdict = _deny("this session is no longer the current one")
+            verdict = _deny(STALE)
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
         if verdict.kind is VerdictKind.ALLOW:
             # Before the answer goes out, because the result of the call may be in the stream a moment later.

@@ -187,9 +187,10 @@ class MeterAccount:
             return
         refused = refusal(answer, session_id=self.session.id, now=self.clock.now())
         if refused is not None:
-            self.availability.report_refusal(replace(refused, message=self.redactor.text(refused.message)))
+            message = self.redactor.text(refused.message)
+            self.availability.report_refusal(replace(refused, message=message, attempt=self.session.attempt))
         elif answer.status < _ERROR_STATUS and answer.error is None:
-            self.availability.report_success(self.session.id)
+            self.availability.report_success(self.session)
 
     async def note(self, state: CallState) -> None:
         """Write the state of an open call; if that fails, its end will be written all the same."""

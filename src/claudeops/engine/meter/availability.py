@@ -14,8 +14,8 @@ import anyio
 from claudeops.clock import Clock
 from claudeops.domain.chains.failure import kind_of_call
 from claudeops.domain.holds import REFUSALS, ApiRefusal
-from claudeops.domain.sessions import FailureKind
-from claudeops.errors import StoreError
+from claudeops.domain.sessions import FailureKind, Session
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.formats.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
 from claudeops.logs import LogEvent, Logger
 from claudeops.structs import replace
@@ -35,7 +35,7 @@ class Availability:
         self._clock = clock
         self._log = log
         self._trouble = DatabaseTrouble(log, "hold")
-        self._reports: deque[ApiRefusal | int] = deque()  # a refusal, or the id of a session that was answered
+        self._reports: deque[ApiRefusal | Session] = deque()  # a refusal, or a session that was answered
         self._served: set[int] = set()  # sessions that were answered since they began, or since their last refusal
         self._more = anyio.Event()
 
@@ -46,14 +46,14 @@ class Availability:
         if refusal.kind in REFUSALS:
             self._report(refusal)
 
-    def report_success(self, session_id: int) -> None:
+    def report_success(self, session: Session) -> None:
         """Report that the model API has answered a session; only the first answer after a refusal is news.
 
         Both the meter and the stream report what they see, so the second report is ignored. Raises nothing.
         """
-        if session_id not in self._served:
-            self._served.add(session_id)
-            self._report(session_id)
+        if session.id not in self._served:
+            self._served.add(session.id)
+            self._report(session)
 
     def forget(self, session_id: int) -> None:
         """Drop what is known of a session that has ended."""
@@ -67,14 +67,17 @@ class Availability:
             self._more = anyio.Event()
             await self._more.wait()
 
-    def _report(self, what: ApiRefusal | int) -> None:
+    def _report(self, what: ApiRefusal | Session) -> None:
         self._reports.append(what)
         self._more.set()
 
-    async def _write(self, report: ApiRefusal | int) -> None:
+    async def _write(self, report: ApiRefusal | Session) -> None:
         for _ in range(_TRIES):
             try:
                 await (self._refused(report) if isinstance(report, ApiRefusal) else self._answered(report))
+            except StaleAttemptError as error:
+                self._log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+                return
             except StoreError as error:
                 # A bounded number of tries, because the end of the session says it again.
                 await anyio.sleep(self._trouble.failed(error))
@@ -92,18 +95,18 @@ class Availability:
             detail=refusal.message,
         )
 
-    async def _answered(self, session_id: int) -> None:
-        released = await self._holds.answered(session_id, now=self._clock.now())
+    async def _answered(self, session: Session) -> None:
+        released = await self._holds.answered(session.id, attempt=session.attempt, now=self._clock.now())
         if released:
-            self._log.info(LogEvent.HOLD_RELEASED, kinds=[kind.value for kind in released], session_id=session_id)
+            self._log.info(LogEvent.HOLD_RELEASED, kinds=[kind.value for kind in released], session_id=session.id)
 
 
 class SessionAvailability:
     """Reports what one session's stream shows about the model API."""
 
-    def __init__(self, availability: Availability | None, session_id: int) -> None:
+    def __init__(self, availability: Availability | None, session: Session) -> None:
         self._availability = availability
-        self._session_id = session_id
+        self._session = session
 
     def handle(self, fact: StreamEvent) -> None:
         """Report what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
@@ -124,9 +127,9 @@ class SessionAvailability:
                 )
                 self._refused(self._availability, refusal)
             case ToolStarted():
-                self._availability.report_success(self._session_id)
+                self._availability.report_success(self._session)
             case _:
                 pass
 
     def _refused(self, availability: Availability, refusal: ApiRefusal) -> None:
-        availability.report_refusal(replace(refusal, session_id=self._session_id))
+        availability.report_refusal(replace(refusal, session_id=self._session.id, attempt=self._session.attempt))

@@ -111,7 +111,7 @@ class Conversation:
         self.watch = CallWatch(gate=self.gate)
         self._reader = self.harness.reader()
         self._warnings = CliWarnings(self.harness.name)
-        self._availability = SessionAvailability(self.context.availability, self.gate.session.id)
+        self._availability = SessionAvailability(self.context.availability, self.gate.session)
 
     async def run(self) -> int | None:
         """Talk to the child until it has gone; return its exit status (negative: a signal).

@@ -7,23 +7,18 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from claudeops.domain.briefing import BriefingText
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.sessions import Session, Status
+from claudeops.domain.sessions import Session
 from claudeops.errors import StaleAttemptError
 from claudeops.store.database import Database
 from claudeops.store.knowledge.history import on_record
 from claudeops.store.tables.memories import memories, session_memories, session_texts
-from claudeops.store.tables.sessions import sessions
+from claudeops.store.tables.sessions import runs_as
 from claudeops.wording.prompt.knowledge import KnownFacts
 
-_RUNS: Final = select(sessions.c.id).where(
-    sessions.c.id == bindparam("session"),
-    sessions.c.attempt == bindparam("attempt"),
-    sessions.c.status == Status.RUNNING.value,
-)
 _ADD_TEXT: Final = insert(session_texts)
 
 
@@ -43,7 +38,7 @@ class Briefings:
         shown = sorted(set(memory_ids))
 
         def write(connection: Connection) -> None:
-            if connection.execute(_RUNS, {"session": session_id, "attempt": attempt}).first() is None:
+            if connection.execute(runs_as, {"session": session_id, "attempt": attempt}).first() is None:
                 raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
             for table in (session_memories, session_texts):
                 connection.execute(delete(table).where(table.c.session_id == session_id))

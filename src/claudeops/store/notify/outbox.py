@@ -140,8 +140,12 @@ class Outbox:
         )
         return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
-    async def settle(self, target: str, settled: Sequence[Settlement], *, now: datetime) -> None:
-        """Write what came of claimed rows, in one transaction.
+    async def settle(
+        self, target: str, settled: Sequence[Settlement], *, until: datetime, now: datetime
+    ) -> Sequence[int]:
+        """Write what came of rows that were claimed ``until`` a time, in one transaction.
+
+        Returns the ids of those for which nothing was written: they are over, or were claimed again since.
 
         What is over without having been delivered opens the event ``notification_dead`` of the target and goes to
         another one; the next delivery resolves it, and the event ``target_refused`` of a target that takes nothing
@@ -149,8 +153,8 @@ class Outbox:
         and opens the event ``approval_unheard``; the next delivery to one of them resolves it.
         """
 
-        def write(connection: Connection) -> Sequence[int]:
-            written = [each for each in settled if _settle(connection, each, now=now)]
+        def write(connection: Connection) -> tuple[Sequence[int], Sequence[int]]:
+            written = [each for each in settled if _settle(connection, each, until=until, now=now)]
             if any(each.result is DeliveryOutcome.DELIVERED for each in written):
                 for kind in (DEAD, PICKY, REFUSED):
                     resolve_event(connection, f"{kind}{clip(target)}", at=now)
@@ -164,10 +168,13 @@ class Outbox:
             if refused:
                 _tell_of_refusal(connection, target, refused[-1], now=now)
             failed = [each.id for each in written if each.result in {DeliveryOutcome.FAILED, DeliveryOutcome.UNKNOWN}]
-            return _unheard(connection, failed, now=now) if failed else ()
+            late = sorted({each.id for each in settled} - {each.id for each in written})
+            return late, _unheard(connection, failed, now=now) if failed else ()
 
-        for approval_id in await self._database.write(write):
+        late, unheard = await self._database.write(write)
+        for approval_id in unheard:
             self._unheard(approval_id)
+        return late
 
     async def end_events(self, standing: Collection[str], *, now: datetime) -> None:
         """Resolve the events about targets, by their fingerprints, but for those that may still stand."""
@@ -307,7 +314,8 @@ def _claim(connection: Connection, target: str, now: datetime, until: datetime, 
         pending = _to_pending(row)
         if pending is None or _is_answered(connection, pending.notice, now=now):
             why = _UNREADABLE if pending is None else _ANSWERED
-            _settle(connection, Settlement(id=row.id, result=DeliveryOutcome.SUPPRESSED, error=why), now=now)
+            over = Settlement(id=row.id, result=DeliveryOutcome.SUPPRESSED, error=why)
+            _settle(connection, over, until=row.lease_until, now=now)
             continue
         taken = {"lease_until": until, "attempts": row.attempts + 1, "result": None, "payload": encoded(pending.notice)}
         connection.execute(update(outbox).where(outbox.c.id == row.id).values(taken))
@@ -344,8 +352,8 @@ def _to_pending(row: TableRow) -> Pending | None:
     return Pending(id=row.id, target=row.target, notice=again, created_at=row.created_at, attempts=row.attempts)
 
 
-def _settle(connection: Connection, settled: Settlement, *, now: datetime) -> bool:
-    """Write what came of a row; ``False``: it is over already."""
+def _settle(connection: Connection, settled: Settlement, *, until: datetime | None, now: datetime) -> bool:
+    """Write what came of a row; ``False``: it is over already, or another lease than ``until`` a time is on it."""
     values: dict[str, object] = {"lease_until": None, "not_before": settled.again_at}
     if settled.result is None:  # not tried: as if it had not been claimed
         values |= {"attempts": outbox.c.attempts - 1, "result": DeliveryOutcome.FAILED.value}
@@ -354,7 +362,7 @@ def _settle(connection: Connection, settled: Settlement, *, now: datetime) -> bo
     if settled.again_at is None:
         values["delivered_at"] = now
     row = connection.execute(select(outbox).where(outbox.c.id == settled.id)).one_or_none()
-    if row is None or row.delivered_at is not None:
+    if row is None or row.delivered_at is not None or row.lease_until != until:
         return False
     connection.execute(update(outbox).where(outbox.c.id == settled.id).values(values))
     notice = decoded(row.payload) if _is_dead(settled) else None

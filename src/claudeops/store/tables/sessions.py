@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, UniqueConstraint
+from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, UniqueConstraint, bindparam, select
 
 from claudeops.domain.actions import Recheck
 from claudeops.domain.calls import VerdictKind
@@ -181,6 +181,14 @@ sessions: Final = table(
 
 is_under_way: Final = sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value))
 """The condition that a session has not ended: unlike an inequality, both databases find such rows by an index."""
+
+is_attempt: Final = select(sessions.c.id).where(
+    sessions.c.id == bindparam("session"), sessions.c.attempt == bindparam("attempt")
+)
+"""Finds a session if ``attempt`` is still the one that has it, or was at its end."""
+
+runs_as: Final = is_attempt.where(sessions.c.status == Status.RUNNING.value)
+"""Finds a session if it still runs as ``attempt``."""
 
 tool_calls: Final = table(
     "tool_calls",

@@ -122,7 +122,7 @@ async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store
         """Claim and have all of it fail."""
         found = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=most)
         failed = [Settlement(id=each.id, result=DeliveryOutcome.FAILED, again_at=NOW) for each in found]
-        await store.outbox.settle("phone", failed, now=NOW)
+        await store.outbox.settle("phone", failed, until=NOW + LEASE, now=NOW)
         return [each.notice.key for each in found]
 
     await store.outbox.add(notice("question", topic=Topic.APPROVAL), now=NOW)
@@ -196,7 +196,8 @@ async def test_only_what_may_have_arrived_says_so_when_it_is_tried_again(
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
     later = NOW + timedelta(seconds=5)
-    await store.outbox.settle("phone", [Settlement(id=claimed.id, result=result, again_at=later)], now=NOW)
+    settled = [Settlement(id=claimed.id, result=result, again_at=later)]
+    await store.outbox.settle("phone", settled, until=NOW + LEASE, now=NOW)
 
     assert await store.outbox.waiting(NOW) == frozenset()
     (tried,) = await store.outbox.claim("phone", now=later, until=later + LEASE, most=10)
@@ -210,7 +211,8 @@ async def test_what_was_delivered_is_over_and_counts_for_its_hour(store: Store, 
     one, two = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
     with_it = Settlement(id=two.id, result=DeliveryOutcome.SUPPRESSED, error="told together")
-    await store.outbox.settle("phone", [Settlement(id=one.id, result=DeliveryOutcome.DELIVERED), with_it], now=NOW)
+    settled = [Settlement(id=one.id, result=DeliveryOutcome.DELIVERED), with_it]
+    await store.outbox.settle("phone", settled, until=NOW + LEASE, now=NOW)
 
     assert await store.outbox.waiting(after(days=9)) == frozenset()
     assert list(await store.outbox.sent("phone", NOW - timedelta(hours=1))) == [NOW]
@@ -226,7 +228,7 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
     dead = Settlement(id=claimed.id, result=DeliveryOutcome.FAILED, error="no", instead=("team",))
-    await store.outbox.settle("phone", [dead], now=NOW)
+    await store.outbox.settle("phone", [dead], until=NOW + LEASE, now=NOW)
 
     (event,) = database.rows("events")
     assert (event["fingerprint"], event["level"]) == ("notification_dead:phone", "critical")
@@ -237,7 +239,7 @@ async def test_what_cannot_be_delivered_goes_another_way_and_is_an_event_until_s
     await to_phone(store, "later")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
     await store.outbox.settle(
-        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=after(hours=1)
+        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)], until=NOW + LEASE, now=after(hours=1)
     )
     (event,) = database.rows("events")
     assert event["resolved_at"] == after(hours=1)
@@ -257,13 +259,31 @@ async def test_of_two_that_settle_the_first_counts(store: Store, database: Datab
     await to_phone(store, "a")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
 
-    await store.outbox.settle("phone", [Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)], now=NOW)
+    delivered = Settlement(id=claimed.id, result=DeliveryOutcome.DELIVERED)
+    await store.outbox.settle("phone", [delivered], until=NOW + LEASE, now=NOW)
     await store.outbox.settle(
-        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.FAILED, error="late")], now=NOW
+        "phone", [Settlement(id=claimed.id, result=DeliveryOutcome.FAILED, error="late")], until=NOW + LEASE, now=NOW
     )
 
     (row,) = database.rows("outbox")
     assert (row["result"], row["error"]) == ("delivered", None)
+
+
+@pytest.mark.dialect
+async def test_late_result_does_not_end_the_lease_of_whoever_has_the_notice_now(
+    store: Store, database: Database
+) -> None:
+    await to_phone(store, "a", "b")
+    first, second = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
+    assert len(await store.outbox.claim("phone", now=NOW + LEASE, until=NOW + 2 * LEASE, most=1)) == 1
+
+    results = [Settlement(id=each.id, result=None, again_at=NOW) for each in (first, second)]
+    late = await store.outbox.settle("phone", results, until=NOW + LEASE, now=NOW + LEASE)
+
+    assert late == [first.id]
+    assert [row["lease_until"] for row in database.rows("outbox")] == [NOW + 2 * LEASE, None]
+    over = Settlement(id=first.id, result=DeliveryOutcome.DELIVERED)
+    assert await store.outbox.settle("phone", [over], until=NOW + 2 * LEASE, now=NOW + LEASE) == []
 
 
 async def test_an_event_that_opens_again_is_told_again(store: Store, database: Database) -> None:

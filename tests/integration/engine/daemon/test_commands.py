@@ -168,6 +168,28 @@ async def test_one_that_takes_long_does_not_hold_up_the_next(store: Store) -> No
         assert (await ended(store, slow)).result == "stopped session 1"
 
 
+async def test_what_came_of_a_command_that_was_taken_again_is_not_written_and_is_a_line_of_the_log(
+    store: Store, logged: io.StringIO
+) -> None:
+    ends = Ends(store)
+    first = await queue(store)
+    await ends.claim()
+    ends.running.clear()  # so that the command stays under way
+    async with daemon(store, ends):
+        slow = await asked(store, StopTarget(chain=first.id))
+        await until(lambda: '"order_taken"' in logged.getvalue())
+        (again,) = await store.commands.take(now=after(minutes=1), again=True)
+        await store.commands.finish(
+            again.id, taken_at=after(minutes=1), result="by another", error=None, now=after(minutes=2)
+        )
+        ends.running[first.id] = (first_as_claimed(await store.records.chain(first.id)), StopControl())
+        await until(lambda: '"stale_attempt"' in logged.getvalue())
+        quick = await ended(store, await asked(store, StopTarget(chain=99)))
+    assert quick.result == "nothing of chain 99 was queued or running any more"
+    assert (await ended(store, slow)).result == "by another"
+    assert logged.getvalue().count('"stale_attempt"') == 1
+
+
 def first_as_claimed(chain: Any) -> Session:
     (session,) = chain
     assert isinstance(session, Session)

@@ -14,6 +14,7 @@ from claudeops.domain.actions import Action
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus, NewApproval, answer
 from claudeops.engine.gate.approval_key import ensure_key, read_key
+from claudeops.engine.gate.approvals import STALE
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.store.approvals import Approvals
@@ -21,6 +22,7 @@ from claudeops.structs import replace
 from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
 from support.loop_time import LeapingClock
+from support.store_values import OTHER_OWNER
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS, until, until_it
 
@@ -264,6 +266,16 @@ async def test_a_request_that_is_taken_back_while_its_question_is_written_leaves
             talk.gate.withdraw("p")
             goes_on.set()
     assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["expired"]
+
+
+async def test_session_that_was_taken_over_is_denied_without_asking_anybody(estate: Estate) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        await estate.store.recovery.reconcile(OTHER_OWNER, now=datetime.now(UTC), alive=lambda _: False)
+        told = await talk.permission()
+    assert STALE in str(told)
+    assert estate.rows("SELECT * FROM approvals") == []
+    assert '"stale_attempt"' in estate.logged.getvalue()
 
 
 async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: Estate) -> None:

@@ -22,6 +22,7 @@ from claudeops.logs import get_logger
 from claudeops.store.holds import Holds
 from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
+from support.store_values import running
 from support.waiting import PATIENCE_SECONDS, until, until_it
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +68,7 @@ class Written:
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:  # noqa: ARG002 - as the port has it
         self.rows.append(f"refused {refusal.session_id}")
 
-    async def answered(self, session_id: int, *, now: datetime) -> tuple[HoldKind, ...]:  # noqa: ARG002 - as above
+    async def answered(self, session_id: int, *, attempt: int, now: datetime) -> tuple[HoldKind, ...]:  # noqa: ARG002 - as above
         self.rows.append(f"answered {session_id}")
         return ()
 
@@ -76,11 +77,11 @@ async def test_what_meter_and_stream_both_report_is_written_once_and_anew_after_
     written = Written()
     availability = Availability(holds=cast("Holds", written), clock=Clock(), log=get_logger())
     for _ in ("by the meter", "by the stream"):
-        availability.report_success(7)
+        availability.report_success(running(id=7))
     availability.report_refusal(ApiRefusal(kind=FailureKind.OVERLOADED, message="529", session_id=7))
     for _ in ("by the meter", "by the stream"):
-        availability.report_success(7)
-    availability.report_success(8)
+        availability.report_success(running(id=7))
+    availability.report_success(running(id=8))
     expected = ["answered 7", "refused 7", "answered 7", "answered 8"]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(availability.run)
@@ -107,7 +108,7 @@ async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answe
         tasks.start_soon(SessionRunner(context=estate.context).run, claimed, control)
         await until_held(estate, HoldKind.PARKED)
         assert (await holds(estate))[HoldKind.PARKED].trial == session.id
-        estate.context.availability.report_success(session.id)  # type: ignore[union-attr]  # it was given above
+        estate.context.availability.report_success(claimed)  # type: ignore[union-attr]  # it was given above
         await until_held(estate)
         await until(lambda: "hold_released" in estate.logged.getvalue())
         tasks.cancel_scope.cancel()
@@ -160,6 +161,22 @@ async def test_what_holds_nobody_back_is_not_written(estate: Estate) -> None:
         await until_held(estate, HoldKind.BREAKER)
         await until(lambda: "model_api_refused" in estate.logged.getvalue())  # written when the row stands
     assert estate.logged.getvalue().count("model_api_refused") == 1
+
+
+async def test_report_of_an_attempt_that_was_taken_over_is_a_line_of_the_log_and_the_next_one_counts(
+    estate: Estate,
+) -> None:
+    await estate.queue()
+    session = await estate.claim()
+    async with listening(estate) as availability:
+        for attempt in (session.attempt - 1, session.attempt):
+            availability.report_refusal(
+                ApiRefusal(kind=FailureKind.AUTH, session_id=session.id, attempt=attempt, message=f"by {attempt}")
+            )
+        await until_held(estate, HoldKind.BREAKER)
+        await until(lambda: "model_api_refused" in estate.logged.getvalue())
+    logged = estate.logged.getvalue()
+    assert (logged.count('"stale_attempt"'), logged.count("model_api_refused")) == (1, 1)
 
 
 async def test_a_refusal_waits_for_the_database(estate: Estate) -> None:
