@@ -16,3 +16,10 @@ class Clock:
     def monotonic(self) -> float:
         """Return seconds that never go back; durations come from here."""
         return time.monotonic()
+
+    def since_boot(self) -> float:
+        """Return seconds that never go back and go on while the machine sleeps, as `monotonic` does not.
+
+        The age of a right comes from here: whoever is stopped or sleeps must not find it fresh afterwards.
+        """
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

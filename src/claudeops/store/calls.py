@@ -104,6 +104,16 @@ class Calls:
 
         return await self._database.write(record, urgent=True, undo=undo)
 
+    async def take_back(
+        self, session: Session, call: ToolCall, *, redacted_input: str, requested_at: datetime, now: datetime
+    ) -> None:
+        """Put on record that a call was denied after all, because its yes had become too old to be given."""
+
+        def deny(connection: Connection) -> None:
+            deny_late(connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now)
+
+        await self._database.write(deny, urgent=True)
+
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
         """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
         calls = tool_calls.c

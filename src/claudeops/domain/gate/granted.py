@@ -1,11 +1,13 @@
 """The grants of one session: what the gate has allowed it to change behind the daemon's filters.
 
-A grant is for one tool call and ends with it.
+A grant is for one tool call and ends with it. Where the daemon does not see the end, because it was stopped or the
+machine slept, the grant is too old to be used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -16,9 +18,19 @@ Grant = containers.Grant | clusters.ClusterGrant
 Change = containers.DockerChange | clusters.ClusterChange
 
 
+GRANT_SECONDS: Final = 600.0
+"""How old the verdict of a grant may be when it is used: as old as the longest call that a CLI waits for."""
+
+
+def _ageless() -> float:
+    return 0.0
+
+
 class Grants(msgspec.Struct, kw_only=True):
     """The grants of one session that have not ended."""
 
+    since_boot: Callable[[], float] = _ageless  # seconds, also of sleep; the default is for grants without a filter
+    _admitted: dict[str, float] = msgspec.field(default_factory=dict)  # when calls were allowed
     _open: list[Grant] = msgspec.field(default_factory=list)
     _used: set[tuple[int, str]] = msgspec.field(
         default_factory=set
@@ -26,19 +38,23 @@ class Grants(msgspec.Struct, kw_only=True):
 
     def admit(self, grants: Iterable[Grant]) -> None:
         """Add the grants of a call that was allowed."""
-        self._open += grants
+        added = list(grants)
+        self._open += added
+        self._admitted |= {grant.call: self.since_boot() for grant in added}
 
     def forget(self, call: str) -> None:
         """End the grants of a call."""
         ended = {id(grant) for grant in self._open if grant.call == call}
         self._open = [grant for grant in self._open if grant.call != call]
+        self._admitted.pop(call, None)
         self._used = {use for use in self._used if use[0] not in ended}
 
     def take(self, change: Change) -> Grant | None:
-        """Use the first grant that a change fits; None: there is none."""
+        """Use the first grant that a change fits and whose verdict is not too old; None: there is none."""
+        oldest = self.since_boot() - GRANT_SECONDS
         for grant in self._open:
             use = _use(grant, change)
-            if use not in self._used and _fits(grant, change):
+            if use not in self._used and self._admitted[grant.call] >= oldest and _fits(grant, change):
                 self._used.add(use)
                 return grant
         return None

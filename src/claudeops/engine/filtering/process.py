@@ -19,6 +19,7 @@ import msgspec
 from anyio.abc import SocketListener, SocketStream, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from claudeops.clock import Clock
 from claudeops.domain.gate.granted import Change
 from claudeops.tasks import open_tasks
 
@@ -27,7 +28,9 @@ LINE_BYTES: Final = 8 * 1024 * 1024
 
 _CONNECTIONS: Final = 32  # of a session; more wait
 _MEMORY_BYTES: Final = 1024 * 1024 * 1024  # address space
-_ANSWER_SECONDS: Final = 30.0  # for the daemon
+ANSWER_SECONDS: Final = 10.0
+"""How old a request may be when the daemon's answer to it is acted on, also where one of the two was stopped, or the
+machine slept, in between."""
 
 
 class FilterRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,7 @@ class DaemonLine(msgspec.Struct, kw_only=True):
 
     stream: UNIXSocketStream
     received: BufferedByteReceiveStream
+    clock: Clock = msgspec.field(default_factory=Clock)
     _count: int = 0
     _waiting: dict[int, tuple[anyio.Event, list[int]]] = msgspec.field(default_factory=dict)
     _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
@@ -67,15 +71,20 @@ class DaemonLine(msgspec.Struct, kw_only=True):
             await self.stream.send(json.dumps(line).encode() + b"\n")
 
     async def allows(self, change: Change) -> int:
-        """Return the number of a grant for a change; 0: there is none."""
+        """Return the number of a grant for a change; 0: there is none, or it came too late and was given back."""
+        began = self.clock.since_boot()
         self._count += 1
         number, event, answer = self._count, anyio.Event(), list[int]()
         self._waiting[number] = (event, answer)
         await self._send({"asked": number, "change": msgspec.to_builtins(change)})
-        with anyio.move_on_after(_ANSWER_SECONDS):
+        with anyio.move_on_after(ANSWER_SECONDS):
             await event.wait()
         self._waiting.pop(number, None)
-        return answer[0] if answer else 0
+        grant = answer[0] if answer else 0
+        if grant and self.clock.since_boot() - began > ANSWER_SECONDS:
+            await self.ended(grant, 0)
+            return 0
+        return grant
 
     async def ended(self, grant: int, status: int) -> None:
         """Tell what came of a change: the engine's status; 0: nothing was sent, -1: it is not known."""

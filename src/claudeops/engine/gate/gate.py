@@ -31,7 +31,7 @@ from claudeops.engine.gate.approvals import STALE, ApprovalDenied, ApprovalServi
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import SessionLooks
-from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.formats.stream import ResultRead, ToolDenied, ToolEnded, ToolStarted
 from claudeops.harness.protocol import ExecutedCall, GateRequest, Harness, QuestionWay
 from claudeops.logs import LogEvent, Logger
@@ -42,6 +42,11 @@ from claudeops.structs import replace
 RECORD_SECONDS: Final = 5.0
 """How long recording a verdict may take; one that is not recorded by then is a deny."""
 
+ANSWER_SECONDS: Final = 10.0
+"""How old a yes may be when it is given, counted from before its record. It is older where the daemon was stopped or
+the machine slept in between; another daemon may have the session by then."""
+
+TOO_OLD: Final = "the verdict was too old when it could be given, because the daemon stood still: call it again"
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
 REPORTED: Final = "the report is delivered: nothing runs after it"
@@ -72,6 +77,14 @@ def _no_report(_call: ToolCall) -> bool:
     return False
 
 
+class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict that is on record, or a no that could not be written."""
+
+    verdict: Verdict
+    requested_at: datetime
+    since: float  # from when on it ages, in seconds since boot
+
+
 class Gate(msgspec.Struct, kw_only=True):
     """The gate of one session.
 
@@ -94,6 +107,7 @@ class Gate(msgspec.Struct, kw_only=True):
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = msgspec.field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
     asked: set[str] = msgspec.field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = msgspec.field(default_factory=set)  # tool_use_ids that were allowed
     ran: dict[str, Mapping[str, object]] = msgspec.field(
@@ -119,11 +133,14 @@ class Gate(msgspec.Struct, kw_only=True):
                 if self._first.setdefault(request.request_id, digest := _digest(request)) != digest:
                     # The CLI matches answers by request_id alone, so one id must stand for one call.
                     now = self.clock.now()
-                    verdict = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
+                    recorded = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
                 elif request.question is QuestionWay.PERMISSION:
-                    verdict = await self._permit(request.call)
+                    recorded = await self._permit(request.call)
                 else:
-                    verdict = await self._decide(request.call)
+                    recorded = await self._decide(request.call)
+                verdict = recorded.verdict
+                if verdict.kind is VerdictKind.ALLOW and self.clock.since_boot() - recorded.since > self.answer_seconds:
+                    verdict = await self._take_back(request.call, recorded)
                 await channel.send(harness.answer(request, verdict))
             finally:
                 self._open.remove(entry)
@@ -142,18 +159,19 @@ class Gate(msgspec.Struct, kw_only=True):
             self.looks.forget(tool_use_id)
         self.grants.forget(tool_use_id)
 
-    async def _decide(self, call: ToolCall) -> Verdict:
+    async def _decide(self, call: ToolCall) -> _Recorded:
         """Answer the hook, which cannot wait: people are asked later, in the permission request."""
         requested_at, began = self.clock.now(), self.clock.monotonic()
         judged = await self._judge(call)
-        verdict = await self._record(call, judged, requested_at=requested_at)
+        recorded = await self._record(call, judged, requested_at=requested_at)
+        verdict = recorded.verdict
         self.on_decided(self.clock.monotonic() - began)
         if verdict.kind is VerdictKind.ASK:
             # People are asked about this call with all its actions; the record carries no actions yet.
             self._to_ask[call.tool_use_id] = (call, replace(judged, reason=verdict.reason))
         if verdict.kind is VerdictKind.ALLOW and call.tool_name == STRUCTURED_OUTPUT_TOOL and self.is_report(call):
             self._reports.add(call.tool_use_id)
-        return verdict
+        return recorded
 
     async def _judge(self, call: ToolCall) -> Verdict:
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
@@ -188,7 +206,7 @@ class Gate(msgspec.Struct, kw_only=True):
             return STOPPING
         return REPORTED if self._reports else self.repetition.refusal(call)
 
-    async def _permit(self, call: ToolCall) -> Verdict:
+    async def _permit(self, call: ToolCall) -> _Recorded:
         """Answer a permission request: wait for people, and allow exactly the call that they approved, once."""
         requested_at = self.clock.now()
         pending_call = self._to_ask.pop(call.tool_use_id, None)
@@ -213,10 +231,31 @@ class Gate(msgspec.Struct, kw_only=True):
         allow = replace(judged, kind=VerdictKind.ALLOW, reason=reason)
         return await self._record(asked, allow, requested_at=requested_at, approval=answer)
 
+    async def _take_back(self, call: ToolCall, recorded: _Recorded) -> Verdict:
+        """Turn a yes that is on record, and too old to be given, into a no."""
+        self.allowed.discard(call.tool_use_id)
+        self.ran.pop(call.tool_use_id, None)
+        self.ended(call.tool_use_id, is_error=True)
+        verdict, redacted = _deny(TOO_OLD), self.display_input(call)
+        try:
+            with anyio.CancelScope(shield=True), anyio.fail_after(self.record_seconds):
+                await self.calls.take_back(
+                    self.session,
+                    call,
+                    redacted_input=redacted,
+                    requested_at=recorded.requested_at,
+                    now=self.clock.now(),
+                )
+        except (StoreError, TimeoutError):
+            self.log.error(LogEvent.TOOL_CALL_UNRECORDED, tool=call.tool_name, tool_use_id=call.tool_use_id)
+        self._announce(call, verdict)
+        return verdict
+
     async def _record(
         self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
-    ) -> Verdict:
+    ) -> _Recorded:
         """Record the verdict, and return the one that counts, which the record may have turned into a deny."""
+        since = self.clock.since_boot()
         redacted_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
@@ -244,6 +283,10 @@ class Gate(msgspec.Struct, kw_only=True):
             if self.looks is not None:
                 self.looks.admit(verdict.looks_run)
             self.grants.admit(verdict.grants)
+        self._announce(call, verdict)
+        return _Recorded(verdict=verdict, requested_at=requested_at, since=since)
+
+    def _announce(self, call: ToolCall, verdict: Verdict) -> None:
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.log.info(
                 LogEvent.TOOL_CALL_JUDGED,
@@ -254,7 +297,6 @@ class Gate(msgspec.Struct, kw_only=True):
                 actions=[f"{action.kind}:{action.service}" for action in verdict.actions],
             )
         self.on_verdict(call, verdict)
-        return verdict
 
 
 class CallWatch(msgspec.Struct, kw_only=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from claudeops.clock import Clock
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.bubblewrap import DOCKER_SOCKET, KUBECONFIG_FILE, BubblewrapCell
 from claudeops.engine.cell.cell import DOCKER_HOST, KUBECONFIG
@@ -92,7 +93,7 @@ async def open_filters(
     context: SessionContext, tier: TierSetup, workspace: Workspace, clusters: TierClusters | None, log: Logger
 ) -> AsyncIterator[Filters]:
     """Serve a session's filters for the length of the block; raises `OSError`."""
-    grants = Grants()
+    grants = Grants(since_boot=Clock().since_boot)
     async with (
         open_filter(tier.docker, workspace, context.secrets, grants, log) as docker,
         open_cluster_filter(clusters, workspace, context.secrets, grants, log) as cluster_filter,

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
 
-from claudeops.domain.actions import Action
+from claudeops.clock import Clock
+from claudeops.domain.actions import TOO_LATE, Action
 from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
+from claudeops.domain.gate.docker_grants import DockerChange
+from claudeops.domain.gate.docker_grants import Grant as DockerGrant
 from claudeops.domain.looks import LookCall
-from claudeops.engine.gate.gate import Gate
+from claudeops.engine.gate.gate import ANSWER_SECONDS, TOO_OLD, Gate
 from claudeops.engine.gate.judging import TOO_SLOW, NotJudgedError
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest
+from claudeops.store.calls import Calls
 from claudeops.structs import replace
 from support.estate import Estate, here
 from support.waiting import PATIENCE_SECONDS
@@ -26,6 +31,7 @@ pytestmark = pytest.mark.anyio
 CALL = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": "uptime"})
 REQUEST = GateRequest(request_id="r-1", call=CALL)
 ALLOW = Verdict(kind=VerdictKind.ALLOW, reason="read-only")
+RESTART = DockerChange(verb="restart", named="web", name="web", id="a" * 64)
 
 
 @dataclass
@@ -64,6 +70,84 @@ async def test_a_yes_is_recorded_before_it_is_given(estate: Estate) -> None:
     assert '"permissionDecision":"allow"' in await answer(gate)
     assert gate.allowed == {"toolu_1"}
     assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["allow"]
+
+
+class Standing(Clock):
+    """A clock that goes on while the daemon stands still, as often and as long as the test says."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def since_boot(self) -> float:
+        return self.seconds
+
+
+class StoppedAfterCommit(Calls):
+    """The record, after whose commit the daemon stands still."""
+
+    clock: Standing
+    seconds = 0.0
+
+    async def record_call(self, *given: Any, **named: Any) -> Verdict:
+        verdict = await super().record_call(*given, **named)
+        self.clock.seconds += self.seconds
+        return verdict
+
+
+async def stopped(estate: Estate, seconds: float) -> Gate:
+    """Return a gate that stands still for some seconds between a verdict's commit and its answer."""
+    acts = replace(
+        ALLOW,
+        actions=(Action(kind="restart", service="web"),),
+        grants=(DockerGrant(call="toolu_1", verb="restart", container="web"),),
+    )
+    estate.with_context(rules=replace(estate.context.rules, limits={}))
+    gate = await gate_of(estate, lambda _: acts)
+    calls = StoppedAfterCommit(estate.store.database)
+    calls.clock, calls.seconds = Standing(), seconds
+    gate.calls, gate.clock = calls, calls.clock
+    return gate
+
+
+async def test_yes_that_grew_old_while_the_daemon_stood_still_is_not_given_and_nothing_of_it_counts(
+    estate: Estate,
+) -> None:
+    gate = await stopped(estate, ANSWER_SECONDS + 1)
+
+    told = await answer(gate)
+
+    assert '"permissionDecision":"deny"' in told
+    assert TOO_OLD in told
+    assert (gate.allowed, gate.ran, gate.grants.take(RESTART)) == (set(), {}, None)
+    rows = estate.rows("SELECT verdict, reason FROM tool_calls ORDER BY id")
+    assert [row["verdict"] for row in rows] == ["allow", "deny"]
+    (action,) = estate.rows("SELECT success, error FROM cooldown_actions")
+    assert (action["success"], action["error"]) == (0, TOO_LATE)
+    assert await estate.store.calls.allowed_calls(gate.session.id) == frozenset()
+    assert TOO_OLD in estate.logged.getvalue()
+
+
+async def test_yes_is_given_as_long_as_it_is_fresh(estate: Estate) -> None:
+    gate = await stopped(estate, ANSWER_SECONDS - 1)
+
+    assert '"permissionDecision":"allow"' in await answer(gate)
+
+    assert gate.allowed == {"toolu_1"}
+    assert gate.grants.take(RESTART) is not None
+
+
+async def test_yes_that_is_too_old_is_not_given_where_that_cannot_be_put_on_record(estate: Estate) -> None:
+    gate = await stopped(estate, ANSWER_SECONDS + 1)
+
+    async def away(*_: object, **__: object) -> None:
+        raise DatabaseUnavailableError("the database is away")
+
+    gate.calls.take_back = away  # type: ignore[method-assign]  # of this object alone
+
+    assert '"permissionDecision":"deny"' in await answer(gate)
+
+    assert gate.allowed == set()
+    assert "tool_call_unrecorded" in estate.logged.getvalue()
 
 
 WRITTEN = replace(ALLOW, ran={"command": "/usr/bin/uptime"})

@@ -6,7 +6,7 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.docker_grants import DockerChange, Execution, Grant, fits
-from claudeops.domain.gate.granted import Grants
+from claudeops.domain.gate.granted import GRANT_SECONDS, Grants
 from support.policy_cases import judged
 
 LABELS = {
@@ -211,3 +211,14 @@ def test_a_grant_of_which_nothing_came_is_used_again() -> None:
     assert taken is not None
     held.give_back(taken, change())
     assert held.take(change()) is not None
+
+
+def test_a_grant_whose_verdict_has_grown_too_old_is_not_used() -> None:
+    seconds = [100.0]
+    held = Grants(since_boot=lambda: seconds[0])
+    held.admit([Grant(call="1", verb="restart", container="web-1"), Grant(call="1", verb="stop", container="web-1")])
+    seconds[0] += GRANT_SECONDS
+    assert held.take(change()) is not None
+
+    seconds[0] += 1
+    assert held.take(change("stop")) is None
