@@ -93,8 +93,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     worker = alert_worker(node, rules, dependencies=lambda: watch.watched.dependencies)
     watch = probe_watch(node, worker.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
-    keeper = schedule_keeper(node, tier0)
     lease = lease_keeper(node, running, shutdown)
+    keeper = schedule_keeper(node, tier0, held_back=lease.holds_back)
     status = StatusWriter(
         file=file,
         holds=node.store.holds,
@@ -204,6 +204,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         clock=node.clock,
         running=running,
         check_lock=node.check_lock,
+        compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
         lost=stop_quickly,
         log=node.log,
     )
@@ -271,7 +272,7 @@ async def _remove(file: StatusFile) -> None:
         await file.remove()
 
 
-def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleRunner:
+def schedule_keeper(node: Node, tier0: ProbeGate, *, held_back: Callable[[], bool]) -> ScheduleRunner:
     """Return the keeper of the operator's schedules; the probes may make a round of theirs needless."""
     settings = node.settings
     path = settings.schedule.path
@@ -285,6 +286,7 @@ def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleRunner:
         rules=node.context.current_rules,
         new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
         gate=tier0,
+        held_back=held_back,
         counts=node.context.counts,
         file=None if path is None else file_of_schedules(node, path),
     )

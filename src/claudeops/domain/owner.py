@@ -1,8 +1,14 @@
-"""The owner of sessions: one daemon process."""
+"""The owner of sessions: one daemon process, and what its sign of life shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+CLOCK_LIMIT_SECONDS: Final = 30.0
+"""How far a machine's clock may be off the database's before no schedule fires by it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,3 +20,19 @@ class Owner:
     process_started_at: float  # seconds since the epoch
     boot_id: str
     isolation: str | None = field(default=None, compare=False)  # of its sessions; not known of other daemons
+
+
+class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon learns when it says that it lives."""
+
+    running: frozenset[tuple[int, int]]  # id and attempt of each session that the rows say it runs
+    ahead_seconds: float | None = None  # its clock before the database's; None: they are one clock
+    way_seconds: float = 0.0  # to the database and back, which makes the figure before uncertain
+
+    def clock_fault(self) -> str | None:
+        """Return what is wrong with this machine's clock, as a sentence; ``None``: nothing."""
+        ahead = self.ahead_seconds or 0.0
+        if abs(ahead) - self.way_seconds / 2 <= CLOCK_LIMIT_SECONDS:
+            return None
+        off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+        return f"this machine's clock is {off} the database's: no schedule fires until it is set right."

@@ -494,6 +494,6 @@ def change(connection: Connection, seen: Session, values: Mapping[str, object]) 
     return connection.execute(CHANGE_SESSION_AS_SEEN, {**same, **values}).rowcount == 1
 
 
-def note_life(connection: Connection, owner: Owner, now: datetime) -> None:
-    """Note that an owner lives."""
-    connection.execute(_BEAT, {"name": owner.name, "heartbeat": now})
+def note_life(connection: Connection, owner: Owner, now: datetime) -> bool:
+    """Note that an owner lives; ``False``: it has no row."""
+    return connection.execute(_BEAT, {"name": owner.name, "heartbeat": now}).rowcount == 1

@@ -24,10 +24,10 @@ from claudeops.domain.chains.backfill import (
 from claudeops.domain.chains.consequences import lost_event, settle
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.recovery import CallOnRecord, recovery_of
-from claudeops.domain.events import NewEvent
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.holds import when_lost, when_started
 from claudeops.domain.notices.notice import Announcement
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import Owner, SignOfLife
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError
@@ -36,14 +36,18 @@ from claudeops.store.alerts import announcements
 from claudeops.store.approvals import deny_approvals
 from claudeops.store.calls import seal_results
 from claudeops.store.database import Database
-from claudeops.store.events import raise_event, raise_late_event, resolve_events
+from claudeops.store.events import raise_event, raise_late_event, resolve_event, resolve_events
 from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing, note_life
 from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import LEASE, lost_values, taken_over_values
+from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
+
+_CLOCK: Final = select(func.clock_timestamp(type_=UtcDateTime()))
+_CLOCK_EVENT: Final = "clock"  # the fingerprint
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
@@ -62,13 +66,7 @@ class Recovery:
         ``running``; end them with `Queue.finish` or `mark_lost`. A standing breaker may be probed at once. ``alive``
         runs in the writer's thread.
         """
-        registered = insert(instances).values(
-            owner=owner.name,
-            pid=owner.pid,
-            process_started_at=owner.process_started_at,
-            boot_id=owner.boot_id,
-            heartbeat=now,
-        )
+        registered = insert(instances).values(_instance_values(owner, now))
         running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
 
         def take_over(connection: Connection) -> Sequence[Session]:
@@ -176,16 +174,39 @@ class Recovery:
 
         return await self._database.write(fill)
 
-    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
-        """Note that ``owner`` lives and renew its leases; return the id and attempt of each session it runs."""
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
+        """Note that ``owner`` lives and renew its leases; return what it runs and how far the clocks are apart.
+
+        A row of ``instances`` that another daemon has removed, because it took this one for dead, is written again.
+        """
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
 
-        def renew(connection: Connection) -> frozenset[tuple[int, int]]:
-            note_life(connection, owner, now)
+        def renew(connection: Connection) -> SignOfLife:
+            if not note_life(connection, owner, now):
+                connection.execute(insert(instances).values(_instance_values(owner, now)))
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
-            return frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
+            running = frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
+            if connection.dialect.name == "sqlite":  # its clock is this machine's
+                return SignOfLife(running=running)
+            sent_at = self._database.now()
+            theirs = connection.execute(_CLOCK).scalar_one()
+            way = self._database.now() - sent_at
+            ahead = sent_at + way / 2 - theirs
+            return SignOfLife(running=running, ahead_seconds=ahead.total_seconds(), way_seconds=way.total_seconds())
 
         return await self._database.write(renew, is_news=False)
+
+    async def note_clock(self, fault: str | None, *, now: datetime) -> None:
+        """Raise the event that this machine's clock is wrong, or end the open one where there is no ``fault``."""
+
+        def note(connection: Connection) -> None:
+            if fault is None:
+                resolve_event(connection, _CLOCK_EVENT, at=now)
+            else:
+                event = NewEvent(level=EventLevel.WARNING, message=fault, fingerprint=_CLOCK_EVENT)
+                raise_event(connection, event, session_id=None, at=now)
+
+        await self._database.write(note)
 
     async def skip_ids(self, highest: int) -> None:
         """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs."""
@@ -204,6 +225,16 @@ class Recovery:
         """Remove ``owner`` from the running instances."""
         gone = delete(instances).where(instances.c.owner == owner.name)
         await self._database.write(lambda connection: connection.execute(gone))
+
+
+def _instance_values(owner: Owner, now: datetime) -> dict[str, object]:
+    return {
+        "owner": owner.name,
+        "pid": owner.pid,
+        "process_started_at": owner.process_started_at,
+        "boot_id": owner.boot_id,
+        "heartbeat": now,
+    }
 
 
 def _to_owner(row: TableRow) -> Owner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from claudeops.domain.calls import ToolEnd, Verdict, VerdictKind
@@ -9,7 +11,7 @@ from claudeops.domain.owner import Owner
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
 from claudeops.errors import StaleAttemptError
-from claudeops.store.store import Store
+from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
@@ -213,13 +215,45 @@ async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewe
 
     running = await store.recovery.renew_lease(OWNER, now=after(hours=3))
 
-    assert running == {(second.id, 1)}
+    assert running.running == {(second.id, 1)}
     (row,) = [row for row in database.rows("sessions") if row["id"] == second.id]
     assert row["lease_expires_at"] == after(hours=4)
     (instance,) = database.rows("instances")
     assert instance["heartbeat"] == after(hours=3)
     await store.recovery.reconcile(OTHER_OWNER, now=after(hours=4), alive=lambda _: False)
-    assert await store.recovery.renew_lease(OWNER, now=after(hours=5)) == frozenset()
+    assert (await store.recovery.renew_lease(OWNER, now=after(hours=5))).running == frozenset()
+
+
+@pytest.mark.dialect
+async def test_owner_that_was_taken_for_dead_shows_life_again(store: Store, database: Database) -> None:
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    (before,) = database.rows("instances")
+    await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    assert [row["owner"] for row in database.rows("instances")] == [OTHER_OWNER.name]
+
+    for minutes in (61, 62):
+        await store.recovery.renew_lease(OWNER, now=after(minutes=minutes))
+
+    (again,) = [row for row in database.rows("instances") if row["owner"] == OWNER.name]
+    assert again == {**before, "heartbeat": after(minutes=62)}
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize(("off", "says"), [(0, None), (1, "ahead of"), (-1, "behind")])
+async def test_clock_that_is_not_the_databases_is_seen(database: Database, off: int, says: str | None) -> None:
+    store = open_store(database.url, now=lambda: datetime.now(UTC) + timedelta(hours=off))
+
+    life = await store.recovery.renew_lease(OWNER, now=NOW)
+    await store.close()
+
+    fault = life.clock_fault()
+    if database.url.startswith("sqlite"):  # its clock is this machine's
+        assert (life.ahead_seconds, fault) == (None, None)
+    elif says is None:
+        assert fault is None
+    else:
+        assert fault is not None
+        assert says in fault
 
 
 @pytest.mark.parametrize("before", [0, 3])

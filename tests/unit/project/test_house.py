@@ -106,7 +106,6 @@ SMALL: Final = {
     "claudeops.policy.docker_api.refusals": "sentences, to be read beside each other",
     "claudeops.policy.shell.syntax": "the one door to tree-sitter",
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
-    "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
     "claudeops.engine.probes.hosts": "the estate's part of the probes file; the watch needs the other one",
     "claudeops.engine.process.channel": "the one writer of a child's stdin",
     "claudeops.engine.schedules.follow_ups": "a loop of its own beside the schedules'",

@@ -2,7 +2,8 @@
 
 Every few seconds the owner's heartbeat and leases are renewed, and the sessions that it runs are compared with those
 that the rows say it runs. A session that another daemon has taken over is stopped, because it can write nothing more.
-The lock on the database is checked too: on PostgreSQL it ends with its connection.
+The lock on the database is checked too: on PostgreSQL it ends with its connection. There the clocks are compared as
+well, because due times of schedules are those of this machine, and a wrong clock would use up those to come.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import anyio.to_thread
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import Owner, SignOfLife
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
 from claudeops.errors import AlreadyRunningError, StoreError
@@ -38,7 +39,11 @@ class LeaseRenewal:
     check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger
+    compares_clocks: bool = False  # the database has a clock of its own
     trouble: str | None = None  # why the database took no writes at the last renewal
+    clock_fault: str | None = None  # what is wrong with this machine's clock
+    _noted: bool = False  # the event says so, or is over
+    _compared: bool = False
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
     _beating: DatabaseTrouble = field(init=False)
     _locking: DatabaseTrouble = field(init=False)
@@ -57,14 +62,15 @@ class LeaseRenewal:
         """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
         known = self._known()
         try:
-            ours = await self.recovery.renew_lease(self.owner, now=self.clock.now())
+            life = await self.recovery.renew_lease(self.owner, now=self.clock.now())
+            await self._compare_clocks(life)
         except StoreError as error:
             self._beating.failed(error)
             self.trouble = str(error)
             return
         self._beating.over()
         self.trouble = None
-        missing = known - ours
+        missing = known - life.running
         # Only sessions that are missing twice: the first time, the end may just have been written.
         for session_id, attempt in missing & self._missing & self._known():
             session, control = self.running[session_id]
@@ -73,6 +79,26 @@ class LeaseRenewal:
                 log_context(self.log, session).error(LogEvent.STALE_ATTEMPT, error=why)
                 control.stop(StopCause.CANCELLED)
         self._missing = missing
+
+    def holds_back(self) -> bool:
+        """Tell whether no schedule may fire: the clock is wrong, or was never compared."""
+        return self.compares_clocks and (not self._compared or self.clock_fault is not None)
+
+    async def _compare_clocks(self, life: SignOfLife) -> None:
+        """Say once, in log and event, that this machine's clock is wrong, and once that it is right again."""
+        if not self.compares_clocks:
+            return
+        fault = life.clock_fault()
+        if (fault is None) != (self.clock_fault is None) or not self._compared:
+            self._noted = False
+            if fault is not None:
+                self.log.error(LogEvent.CLOCK_OFF, error=fault)
+            elif self._compared:
+                self.log.info(LogEvent.CLOCK_RIGHT)
+        self.clock_fault, self._compared = fault, True
+        if not self._noted:
+            await self.recovery.note_clock(fault, now=self.clock.now())
+            self._noted = True
 
     async def _hold_lock(self) -> bool:
         try:

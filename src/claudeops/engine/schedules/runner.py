@@ -62,6 +62,7 @@ class ScheduleRunner:
     file: OperatorFile[Plans] | None = None  # says at first what the plans are; None: there is none
     gate: Callable[[SchedulePlan, datetime], Awaitable[Tier0Gate]] = always  # tier 0
     counts: Counting = UNCOUNTED
+    held_back: Callable[[], bool] = lambda: False  # nothing fires for now
     watch_seconds: float = WATCH_SECONDS
     saved: Saved | None = None  # within the last day
     _paused: bool = False
@@ -120,6 +121,7 @@ class ScheduleRunner:
                 LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
             ),
             last_due={name: due_at for name, due_at in due.items() if due_at is not None},
+            held_back=self.held_back,
             watch_seconds=self.watch_seconds,
         )
 

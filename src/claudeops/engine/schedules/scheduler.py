@@ -43,7 +43,7 @@ class Scheduler:
 
     ``on_error(name, due_at, error)`` is called for every failed attempt, and for a timer loop that had to be
     renewed. ``last_due`` holds the latest recorded due time of the schedules that have one; a schedule
-    without one waits for its next due time.
+    without one waits for its next due time. While ``held_back()`` is true nothing fires, and due times wait.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Scheduler:
         fire: Callable[[str, datetime], Awaitable[object]],
         on_error: Callable[[str, datetime, Exception], None],
         last_due: Mapping[str, datetime] | None = None,
+        held_back: Callable[[], bool] = lambda: False,
         watch_seconds: float = WATCH_SECONDS,
         retry_seconds: float = 1.0,
     ) -> None:
@@ -63,6 +64,7 @@ class Scheduler:
             raise ConfigurationError("two schedules have the same name: give every schedule its own")
         self._fire = fire
         self._on_error = on_error
+        self._held_back = held_back
         self._watch_seconds = watch_seconds
         self._retry_seconds = retry_seconds
         self._seen = clock.now()
@@ -98,6 +100,9 @@ class Scheduler:
     def pause(self) -> None:
         """Start no more fires. A fire under way is not cut off, but it is not tried again either."""
         self._paused = True
+
+    def _stands(self) -> bool:
+        return self._paused or self._held_back()
 
     def _first(self, name: str) -> datetime:
         """Return the due time to begin with: the one after the last recorded one, even if it has passed."""
@@ -139,7 +144,7 @@ class Scheduler:
         If the timer check added a job once too often, its due time is no longer the pending one. If the clock was set
         back since APScheduler looked, the job is early, and the timer check adds it again.
         """
-        if self._paused or name in self._firing or self._pending[name] != due_at:
+        if self._stands() or name in self._firing or self._pending[name] != due_at:
             return
         if fires_at(self._schedules[name], due_at) > self._clock.now():
             return
@@ -155,7 +160,7 @@ class Scheduler:
     async def _fire_until_done(self, name: str) -> None:
         delay_seconds = self._retry_seconds
         try:
-            while not self._paused and not await self._attempt(name):
+            while not self._stands() and not await self._attempt(name):
                 await anyio.sleep(delay_seconds)
                 delay_seconds = min(delay_seconds * 2, _LONGEST_DELAY_SECONDS)
         finally:
@@ -185,7 +190,7 @@ class Scheduler:
         next timer, and ``running`` stays true. A wake-up starts it again. It also notices a wall clock that
         was set, while the event loop's own timers run on a clock that is never set.
         """
-        if self._paused:
+        if self._stands():
             return
         now = self._clock.now()
         if now < self._seen:  # the clock was set back: the pending due times may lie years ahead

@@ -12,7 +12,7 @@ import pytest
 from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import CLOCK_LIMIT_SECONDS, Owner, SignOfLife
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.daemon.lease import LeaseRenewal
@@ -41,7 +41,7 @@ class AwayRecovery(Recovery):
     def __init__(self) -> None:
         """There is no database."""
 
-    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
         raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
 
 
@@ -130,3 +130,68 @@ async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO
 
     assert told.is_set()
     assert '"lock_lost"' in logged.getvalue()
+
+
+class OffClock(Recovery):
+    """Leases in a database whose clock is not this machine's."""
+
+    ahead_seconds: float | None = 0.0
+
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
+        life = await super().renew_lease(owner, now=now)
+        return SignOfLife(running=life.running, ahead_seconds=self.ahead_seconds)
+
+
+def clocks(database: Database) -> list[tuple[object, object, bool]]:
+    rows = [row for row in database.rows("events") if row["fingerprint"] == "clock"]
+    return [(row["level"], row["count"], row["resolved_at"] is None) for row in rows]
+
+
+async def test_clock_that_is_wrong_holds_back_schedules_and_is_said_once(
+    store: Store, sqlite: Database, logged: io.StringIO
+) -> None:
+    recovery = OffClock(store.database)
+    beating = pulse(recovery, {}, compares_clocks=True)
+    assert beating.holds_back()  # it was never compared
+
+    await beating.renew()
+    assert (beating.holds_back(), clocks(sqlite)) == (False, [])
+    recovery.ahead_seconds = CLOCK_LIMIT_SECONDS + 1
+    for _ in range(3):
+        await beating.renew()
+    assert (beating.holds_back(), clocks(sqlite)) == (True, [("warning", 1, True)])
+    recovery.ahead_seconds = -CLOCK_LIMIT_SECONDS
+    for _ in range(3):
+        await beating.renew()
+
+    assert (beating.holds_back(), clocks(sqlite)) == (False, [("warning", 1, False)])
+    assert [logged.getvalue().count(f'"{event}"') for event in ("clock_off", "clock_right")] == [1, 1]
+
+
+async def test_event_of_a_wrong_clock_is_over_when_a_later_daemon_finds_it_right(
+    store: Store, sqlite: Database, logged: io.StringIO
+) -> None:
+    recovery = OffClock(store.database)
+    recovery.ahead_seconds = CLOCK_LIMIT_SECONDS + 1
+    await pulse(recovery, {}, compares_clocks=True).renew()
+    recovery.ahead_seconds = 0.0
+
+    await pulse(recovery, {}, compares_clocks=True).renew()
+
+    assert clocks(sqlite) == [("warning", 1, False)]
+    assert '"clock_right"' not in logged.getvalue()  # this daemon has never found it wrong
+
+
+async def test_where_the_database_has_no_clock_of_its_own_schedules_wait_for_nothing(store: Store) -> None:
+    assert not pulse(store.recovery, {}).holds_back()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "way", "wrong"),
+    [(None, 0.0, False), (30.0, 0.0, False), (31.0, 0.0, True), (-31.0, 0.0, True), (31.0, 4.0, False)],
+)
+def test_clock_is_wrong_only_by_more_than_the_way_to_the_database_leaves_open(
+    ahead: float | None, way: float, wrong: bool
+) -> None:
+    life = SignOfLife(running=frozenset(), ahead_seconds=ahead, way_seconds=way)
+    assert (life.clock_fault() is not None) is wrong

@@ -104,6 +104,64 @@ async def test_nothing_fires_after_a_pause() -> None:
     assert record.fires == []
 
 
+class Holding:
+    """Holds back fires until the test says otherwise, and knows how often that was looked at."""
+
+    def __init__(self) -> None:
+        self.holds = True
+        self.looks = 0
+        self._looked = anyio.Event()
+
+    def __call__(self) -> bool:
+        self.looks += 1
+        self._looked.set()
+        self._looked = anyio.Event()
+        return self.holds
+
+    async def until_looked(self, times: int) -> None:
+        goal = self.looks + times
+        while self.looks < goal:
+            await self._looked.wait()
+
+
+def held_scheduler(record: Record, clock: SetClock, holding: Holding) -> Scheduler:
+    return Scheduler(
+        clock=clock,
+        schedules=[DAILY],
+        fire=record.fire,
+        on_error=record.on_error,
+        last_due=LAST,
+        held_back=holding,
+        watch_seconds=0.01,
+    )
+
+
+async def test_due_time_that_came_while_fires_were_held_back_is_fired_for_afterwards() -> None:
+    record, clock, holding = Record(), SetClock(), Holding()
+    async with running(held_scheduler(record, clock, holding)):
+        await holding.until_looked(5)
+        assert record.fires == []
+        holding.holds = False
+        await record.until(fires=1)
+        await clock.until_read(6)
+    assert record.fires == [("watch", datetime(2020, 11, 21, tzinfo=UTC))]
+    assert record.errors == []
+
+
+async def test_due_times_to_come_are_not_used_up_by_a_clock_that_was_ahead_while_fires_were_held_back() -> None:
+    record, clock, holding = Record(), SetClock(), Holding()
+    clock.at = datetime(2020, 11, 24, 1, tzinfo=UTC)
+    async with running(held_scheduler(record, clock, holding)):
+        await holding.until_looked(5)
+        clock.at = datetime(2020, 11, 20, 23, tzinfo=UTC)
+        holding.holds = False
+        await clock.until_read(6)
+        assert record.fires == []
+        clock.at = datetime(2020, 11, 21, 0, 0, 1, tzinfo=UTC)
+        await record.until(fires=1)
+    assert record.fires == [("watch", datetime(2020, 11, 21, tzinfo=UTC))]
+
+
 async def test_pause_ends_the_retries() -> None:
     record = Record(failures_to_come=1_000_000)
     scheduler = record.scheduler(SetClock(), DAILY, last_due=LAST)
