@@ -87,6 +87,7 @@ class LogEvent(ClosedSet):
         "a write came from an attempt that is no longer the current one; nothing was written",
     )
     LOCK_LOST = "lock_lost", "another daemon has taken over the database; this one stops"
+    SCHEMA_NEWER = "schema_newer", "a newer claudeops has migrated the database; this daemon drains and stops"
     CLOCK_OFF = "clock_off", "this machine's clock is too far from the database's, so no schedule fires"
     CLOCK_RIGHT = "clock_right", "this machine's clock is that of the database again, so schedules fire"
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"

@@ -206,6 +206,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         check_lock=node.check_lock,
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
         lost=stop_quickly,
+        outdated=shutdown.requested.set,
         log=node.log,
     )
 

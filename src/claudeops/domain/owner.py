@@ -28,6 +28,7 @@ class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
     running: frozenset[tuple[int, int]]  # id and attempt of each session that the rows say it runs
     ahead_seconds: float | None = None  # its clock before the database's; None: they are one clock
     way_seconds: float = 0.0  # to the database and back, which makes the figure before uncertain
+    newer_revision: str | None = None  # of the database; None: it is the one that this version needs
 
     def clock_fault(self) -> str | None:
         """Return what is wrong with this machine's clock, as a sentence; ``None``: nothing."""

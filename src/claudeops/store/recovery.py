@@ -42,10 +42,12 @@ from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing, note_life
 from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import LEASE, lost_values, taken_over_values
+from claudeops.store.tables import HEAD
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
 
+_REVISION: Final = text("SELECT version_num FROM alembic_version")
 _CLOCK: Final = select(func.clock_timestamp(type_=UtcDateTime()))
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
 
@@ -175,7 +177,7 @@ class Recovery:
         return await self._database.write(fill)
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
-        """Note that ``owner`` lives and renew its leases; return what it runs and how far the clocks are apart.
+        """Note that ``owner`` lives and renew its leases; return what it runs, how far the clocks are apart and more.
 
         A row of ``instances`` that another daemon has removed, because it took this one for dead, is written again.
         """
@@ -186,13 +188,20 @@ class Recovery:
                 connection.execute(insert(instances).values(_instance_values(owner, now)))
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
             running = frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
+            revision = connection.execute(_REVISION).scalar_one()
+            newer = str(revision) if revision > HEAD else None
             if connection.dialect.name == "sqlite":  # its clock is this machine's
-                return SignOfLife(running=running)
+                return SignOfLife(running=running, newer_revision=newer)
             sent_at = self._database.now()
             theirs = connection.execute(_CLOCK).scalar_one()
             way = self._database.now() - sent_at
             ahead = sent_at + way / 2 - theirs
-            return SignOfLife(running=running, ahead_seconds=ahead.total_seconds(), way_seconds=way.total_seconds())
+            return SignOfLife(
+                running=running,
+                ahead_seconds=ahead.total_seconds(),
+                way_seconds=way.total_seconds(),
+                newer_revision=newer,
+            )
 
         return await self._database.write(renew, is_news=False)
 

@@ -12,6 +12,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store, open_store
+from claudeops.store.tables import HEAD
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
@@ -254,6 +255,18 @@ async def test_clock_that_is_not_the_databases_is_seen(database: Database, off: 
     else:
         assert fault is not None
         assert says in fault
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize(("revision", "newer"), [("9999", "9999"), (HEAD, None), ("0000", None)])
+async def test_sign_of_life_shows_that_a_newer_version_has_migrated(
+    store: Store, database: Database, revision: str, newer: str | None
+) -> None:
+    database.execute("UPDATE alembic_version SET version_num = :revision", revision=revision)
+    try:
+        assert (await store.recovery.renew_lease(OWNER, now=NOW)).newer_revision == newer
+    finally:
+        database.execute("UPDATE alembic_version SET version_num = :revision", revision=HEAD)
 
 
 @pytest.mark.parametrize("before", [0, 3])

@@ -28,6 +28,10 @@ from claudeops.tasks import DatabaseTrouble
 BEAT_SECONDS: Final = 5.0
 
 
+def _unheeded() -> None:
+    return
+
+
 @dataclass(kw_only=True)
 class LeaseRenewal:
     """Renews the lease of one daemon."""
@@ -39,11 +43,13 @@ class LeaseRenewal:
     check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger
+    outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     compares_clocks: bool = False  # the database has a clock of its own
     trouble: str | None = None  # why the database took no writes at the last renewal
     clock_fault: str | None = None  # what is wrong with this machine's clock
     _noted: bool = False  # the event says so, or is over
     _compared: bool = False
+    _is_outdated: bool = False
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
     _beating: DatabaseTrouble = field(init=False)
     _locking: DatabaseTrouble = field(init=False)
@@ -63,6 +69,7 @@ class LeaseRenewal:
         known = self._known()
         try:
             life = await self.recovery.renew_lease(self.owner, now=self.clock.now())
+            self._check_revision(life)
             await self._compare_clocks(life)
         except StoreError as error:
             self._beating.failed(error)
@@ -83,6 +90,12 @@ class LeaseRenewal:
     def holds_back(self) -> bool:
         """Tell whether no schedule may fire: the clock is wrong, or was never compared."""
         return self.compares_clocks and (not self._compared or self.clock_fault is not None)
+
+    def _check_revision(self, life: SignOfLife) -> None:
+        if life.newer_revision is not None and not self._is_outdated:
+            self._is_outdated = True
+            self.log.critical(LogEvent.SCHEMA_NEWER, revision=life.newer_revision)
+            self.outdated()
 
     async def _compare_clocks(self, life: SignOfLife) -> None:
         """Say once, in log and event, that this machine's clock is wrong, and once that it is right again."""

@@ -195,3 +195,19 @@ def test_clock_is_wrong_only_by_more_than_the_way_to_the_database_leaves_open(
 ) -> None:
     life = SignOfLife(running=frozenset(), ahead_seconds=ahead, way_seconds=way)
     assert (life.clock_fault() is not None) is wrong
+
+
+async def test_daemon_drains_when_a_newer_version_has_migrated_its_database_and_says_so_once(
+    store: Store, sqlite: Database, logged: io.StringIO
+) -> None:
+    drained = list[str]()
+    beating = pulse(store.recovery, {}, outdated=lambda: drained.append("drain"))
+    await beating.renew()
+    assert drained == []
+
+    sqlite.execute("UPDATE alembic_version SET version_num = '9999'")
+    for _ in range(3):
+        await beating.renew()
+
+    assert drained == ["drain"]
+    assert logged.getvalue().count('"schema_newer"') == 1
