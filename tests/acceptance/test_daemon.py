@@ -193,6 +193,15 @@ async def test_a_newer_database_is_refused_with_the_name_of_the_backup(tmp_path:
     assert backup.name in done.stderr
 
 
+async def test_a_copy_that_is_not_finished_is_no_database_to_start_on(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        with node.connect() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'copy-0030-0123456789abcdef0123'")
+        done = await node.run("run")
+    assert done.code == 78
+    assert "is a copy that is not finished: call `claudeops copy-database` again" in done.stderr
+
+
 async def test_a_cli_that_was_not_seen_before_is_tried_once_and_untried_where_the_operator_says_so(
     tmp_path: Path,
 ) -> None:

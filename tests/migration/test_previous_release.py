@@ -6,8 +6,6 @@ working at the head: no new column that it would have to fill, no old one gone, 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 import sqlalchemy as sa
 from alembic import command
@@ -19,35 +17,9 @@ from claudeops.store.migrate import run
 from support.doses import drawn
 from support.postgres import Server
 from support.stores import MIGRATIONS, Database
+from support.whole_rows import row, value_of
 
 pytest_plugins = ("support.store_fixtures",)
-
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-# What closed sets and ranges take; every other column takes any text or number.
-FITTING: dict[str, object] = {
-    "sessions.status": "queued",
-    "service_checks.status": "healthy",
-    "sessions.outcome": None,  # only with the status `ended`
-    "extraction_method": "structured",
-    "decision_reason": "healthy",
-    "level": "info",
-    "source": "report",
-    "verdict": "allow",
-    "budget_entries.kind": "settled",
-    "confidence": 0.5,
-    "trust": "confirmed",
-    "role": "viewer",
-    "session_texts.kind": "check",
-    "probes.state": "up",
-    "held": "held",
-    "topic": "event",
-    "outbox.result": "delivered",
-    "severity": "warning",
-    "incidents.status": "open",
-    "alerts.status": "firing",
-    "alert_decisions.decision": "started",
-}
 
 
 def _config() -> Config:
@@ -71,28 +43,6 @@ def as_they_are(database: Database) -> list[sa.Table]:
     return [table for table in known.sorted_tables if table.name != "alembic_version"]
 
 
-def row(table: sa.Table, number: int) -> dict[str, object]:
-    """Return a row that says something in every column; rows of the same number name each other."""
-    return {column.name: _value(column, number) for column in table.columns}
-
-
-def _value(column: sa.Column[object], number: int) -> object:
-    for name in (f"{column.table.name}.{column.name}", column.name):
-        if name in FITTING:
-            return FITTING[name]
-    if column.foreign_keys or column.name == "id":
-        return number
-    match column.type:
-        case sa.DateTime():
-            return AT.replace(tzinfo=None, microsecond=number)
-        case sa.Boolean():
-            return True
-        case sa.Integer() | sa.Float() | sa.Numeric():
-            return number
-        case _:
-            return f"{column.name} {number}"
-
-
 def write_and_read(database: Database, tables: list[sa.Table], number: int) -> None:
     """Do in every table what a daemon does that knows these tables."""
     with database.connect() as connection:
@@ -111,7 +61,7 @@ def write_and_read(database: Database, tables: list[sa.Table], number: int) -> N
 
 
 def _key(table: sa.Table, number: int) -> sa.ColumnElement[bool]:
-    return sa.and_(*(column == _value(column, number) for column in table.primary_key.columns))
+    return sa.and_(*(column == value_of(column, number) for column in table.primary_key.columns))
 
 
 @pytest.mark.parametrize("previous", drawn(REVISIONS[:-1], count=4, always=(REVISIONS[0], REVISIONS[-2])))

@@ -32,6 +32,8 @@ EXCEPTIONS: Final = (
     # Once, when another program's database is taken over.
     r"^SELECT memories\.service, memories\.category, memories\.observation FROM memories$",
     r"^SELECT commands\..* FROM commands WHERE commands\.name = \?",
+    # Every row, in the order of its key, when the database is copied.
+    r'^SELECT ("\w+"(, )?)+ FROM "\w+" ORDER BY ("\w+"(, )?)+ LIMIT \? OFFSET \?$',
     # Migrations, which change every row.
     r"^INSERT INTO (alert_sources|_alembic_tmp_\w+) ",
     r"^UPDATE sessions SET failure_kind=\?",

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from claudeops.store.migrate import migrate
 from claudeops.store.store import Store
+from claudeops.store.tables import HEAD
 from claudeops.store.tables.all_tables import metadata
 from support.migrated import write_migrated
 from support.postgres import Server, running_server
@@ -53,6 +54,23 @@ def postgresql(postgres: Server, migrated_postgres: str) -> Database:
     with postgres.connect(migrated_postgres) as connection:
         empty(connection)
     return Database(postgres.url(migrated_postgres))
+
+
+@pytest.fixture(scope="session")
+def marked_postgres(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the name of a database with every table, whose revision tests change."""
+    name = postgres.create()
+    migrate(postgres.url(name), migrations_dir=MIGRATIONS, backup_dir=tmp_path_factory.mktemp("backups"))
+    return name
+
+
+@pytest.fixture
+def copy_target(postgres: Server, marked_postgres: str) -> Database:
+    """Return a PostgreSQL database to copy to, emptied."""
+    with postgres.connect(marked_postgres) as connection:
+        empty(connection)
+        connection.execute("UPDATE alembic_version SET version_num = %s", (HEAD,))
+    return Database(postgres.url(marked_postgres))
 
 
 def empty(connection: psycopg.Connection) -> None:

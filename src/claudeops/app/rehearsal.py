@@ -192,6 +192,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
             results_dir=stage.results_dir,
             repos_dir=stage.repos_dir,
             database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
+            target_database_url=None,
         ),
         # The state directory is new, so the test would run every time.
         cell=replace(settings.cell, cli_self_test=False),

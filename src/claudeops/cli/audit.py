@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -13,7 +12,7 @@ from typing import TextIO
 
 from claudeops.cli.on_database import run_on_database
 from claudeops.cli.reply import CommandResult, Exit, not_found
-from claudeops.cli.text.screen import PATIENCE_SECONDS
+from claudeops.cli.text.screen import progress_line
 from claudeops.engine.gate.approval_key import read_key
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent
@@ -31,7 +30,7 @@ def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> 
 
 async def _verify(session_id: int | None, log: Path | None, database: Database) -> CommandResult:
     logged = {} if log is None else heads(log)
-    key, keyless = _approval_key()
+    key, keyless = approval_key()
     found = await AuditTrail(database).verify(
         session_id=session_id, logged=logged, key=key, progress=printed_progress()
     )
@@ -69,20 +68,11 @@ def printed_progress(
     stream: TextIO | None = None, *, monotonic: Callable[[], float] = time.monotonic
 ) -> Callable[[int, int], None]:
     """Return what prints how far a verification is, on a terminal alone; the line is gone at the end."""
-    stream = sys.stderr if stream is None else stream
-    due = monotonic() + PATIENCE_SECONDS
-
-    def say(sessions: int, calls: int) -> None:
-        nonlocal due
-        if stream.isatty() and monotonic() >= due:
-            due = monotonic() + PATIENCE_SECONDS
-            stream.write(f"\r\x1b[2Kchecked: {sessions:,} sessions, {calls:,} tool calls …")
-            stream.flush()
-
-    return say
+    show_line = progress_line(stream, monotonic=monotonic)
+    return lambda sessions, calls: show_line(f"checked: {sessions:,} sessions, {calls:,} tool calls")
 
 
-def _approval_key() -> tuple[bytes | None, str]:
+def approval_key() -> tuple[bytes | None, str]:
     """Return the key by which answers are proven, or why there is none at hand."""
     try:
         return read_key(state_dir(os.environ, cwd=Path.cwd())), ""

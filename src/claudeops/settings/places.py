@@ -16,9 +16,9 @@ from typing import Final
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import is_directory
 from claudeops.settings.model import ProbeSettings, Settings
-from claudeops.settings.reader import VariableReader, read_database_url
+from claudeops.settings.reader import VariableReader, read_address_of_database, read_database_url
 from claudeops.settings.variables import HARNESSES
-from claudeops.settings.where import STATE, PlaceSettings, find_directory
+from claudeops.settings.where import STATE, TARGET_DATABASE, PlaceSettings, find_directory
 
 BUNDLED: Final = "claude"
 """The harness whose CLI comes with claudeops."""
@@ -77,8 +77,14 @@ def read_places(
         if reader.is_set(_REPOS):
             raise
         warnings.append(str(nothing))
-    url = read_database_url(reader, state_dir=state, cwd=cwd)
-    return PlaceSettings(state_dir=state, results_dir=results, repos_dir=repos, database_url=url), tuple(warnings)
+    found = PlaceSettings(
+        state_dir=state,
+        results_dir=results,
+        repos_dir=repos,
+        database_url=read_database_url(reader, state_dir=state, cwd=cwd),
+        target_database_url=read_address_of_database(reader, TARGET_DATABASE, cwd=cwd),
+    )
+    return found, tuple(warnings)
 
 
 def require_repos(repos_dir: Path) -> None:

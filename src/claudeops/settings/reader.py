@@ -207,16 +207,21 @@ def _normal(variable: Variable[object], value: str) -> str:
 
 def read_database_url(reader: VariableReader, *, state_dir: Path, cwd: Path) -> str:
     """Return ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``."""
-    given = reader.secret(_DATABASE)
+    return read_address_of_database(reader, _DATABASE, cwd=cwd) or f"sqlite:///{state_dir / 'claudeops.db'}"
+
+
+def read_address_of_database(reader: VariableReader, name: str, *, cwd: Path) -> str | None:
+    """Return what `read_database_url` does, of any variable; ``None``: it is not set."""
+    given = reader.secret(name)
     if given is None:
-        return f"sqlite:///{state_dir / 'claudeops.db'}"
+        return None
     scheme = given.partition("://")[0].lower()
     if scheme in _SQLITE:
-        return _sqlite(given, cwd)
+        return _sqlite(name, given, cwd)
     if scheme in _POSTGRESQL:
-        return _postgresql(given)
+        return _postgresql(name, given)
     raise ConfigurationError(
-        f"{_DATABASE} is not a URL of SQLite or PostgreSQL (not shown, it may hold a password): "
+        f"{name} is not a URL of SQLite or PostgreSQL (not shown, it may hold a password): "
         "set sqlite:////path/to/file.db or postgresql://user:password@host/name."
     )
 
@@ -299,22 +304,22 @@ def read_public_urls(reader: VariableReader, name: str) -> tuple[str, ...]:
     return tuple(url.rstrip("/") for url in urls)
 
 
-def _sqlite(given: str, cwd: Path) -> str:
+def _sqlite(name: str, given: str, cwd: Path) -> str:
     # As in SQLAlchemy: three slashes and a relative path, or four and an absolute one.
     path, question, options = given.partition("://")[2].partition("?")
     if not path.startswith("/") or path in {"/", "/:memory:"} or path.startswith("/file:"):
         raise ConfigurationError(
-            f"{_DATABASE} names no SQLite file, so no data would outlive the process: set sqlite:////path/to/file.db."
+            f"{name} names no SQLite file, so no data would outlive the process: set sqlite:////path/to/file.db."
         )
     return f"sqlite:///{cwd / path[1:]}{question}{options}"
 
 
-def _postgresql(given: str) -> str:
+def _postgresql(name: str, given: str) -> str:
     parts = _split(given)
     # An `@`, `/`, `?` or `#` in a password ends it early, and the rest would be taken for the host.
     if parts is None or parts.netloc.count("@") > 1 or parts.fragment or "@" in parts.path + parts.query:
         raise ConfigurationError(
-            f"{_DATABASE} cannot be split into user, password, host and name (not shown, it may hold a password): "
+            f"{name} cannot be split into user, password, host and name (not shown, it may hold a password): "
             "percent-encode special characters of the password, such as %40 for '@'."
         )
     return f"postgresql+psycopg://{given.partition('://')[2]}"

@@ -12,7 +12,7 @@ from typing import Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.files import is_directory
-from claudeops.settings.reader import VariableReader, by_default, read_database_url
+from claudeops.settings.reader import VariableReader, by_default, read_address_of_database, read_database_url
 from claudeops.settings.variables import (
     Hides,
     declared_by,
@@ -30,6 +30,7 @@ STATE: Final = "CLAUDEOPS_STATE_DIR"
 RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 DAILY_BUDGET: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
 CHAIN_BUDGET: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
+TARGET_DATABASE: Final = "CLAUDEOPS_TARGET_DATABASE_URL"
 
 _ROOT: Final = Path("/")
 
@@ -49,6 +50,13 @@ class PlaceSettings:
             "`sqlite:///` or `postgresql://` URL",
             hides=Hides.IN_URL,
             note="`sqlite:///<state directory>/claudeops.db`",
+        )
+    )
+    target_database_url: str | None = derived(  # as above; None: not set
+        secret(
+            TARGET_DATABASE,
+            "where `claudeops copy-database` copies the database to: `postgresql://` URL",
+            hides=Hides.IN_URL,
         )
     )
 
@@ -82,6 +90,11 @@ def database_url(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -
     """Return the address of the database as the settings have it."""
     reader = VariableReader(environ, _PLACES, cwd=cwd)
     return read_database_url(reader, state_dir=_state_dir(reader, cwd=cwd, root=root), cwd=cwd)
+
+
+def target_database_url(environ: Mapping[str, str], *, cwd: Path) -> str | None:
+    """Return the address of the database to copy to; ``None``: it is not set."""
+    return read_address_of_database(VariableReader(environ, _PLACES, cwd=cwd), TARGET_DATABASE, cwd=cwd)
 
 
 def results_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Path:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -73,17 +73,28 @@ def claim_database(
     Raises `AlreadyRunningError`, naming the lock and its holder, `DatabaseUnavailableError`, or
     `ConfigurationError` for a SQLite file on a network file system.
     """
+    with (
+        _locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause),
+        hold_database(url, pause=pause) as check,
+    ):
+        yield check
+
+
+@contextmanager
+def hold_database(url: str, *, pause: Callable[[float], None] = time.sleep) -> Iterator[Callable[[], None]]:
+    """Keep every daemon from this database while the block runs: half of `claim_database`, without a state directory.
+
+    Yields its check, and raises what it raises.
+    """
     parsed = parse_url(url)
     file = sqlite_file(parsed)
-    if file is not None:
-        refuse_network_file(file)
-    with ExitStack() as held:
-        held.enter_context(_locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause))
-        if file is not None:
-            held.enter_context(_locked_file(_lock_file(file), what=str(file), pause=pause))
-            yield _no_check
-        else:
-            yield held.enter_context(_locked_server(parsed)).check
+    if file is None:
+        with _locked_server(parsed) as lock:
+            yield lock.check
+        return
+    refuse_network_file(file)
+    with _locked_file(_lock_file(file), what=str(file), pause=pause):
+        yield _no_check
 
 
 def is_claimed(url: str) -> bool:

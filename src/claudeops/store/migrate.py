@@ -48,6 +48,11 @@ if TYPE_CHECKING:  # slow to import, and needed after updates only
 _SET_UP: Final = "start `claudeops run` once, which sets it up"
 CLAUDE_OPS_TABLES: Final = frozenset({"goose_db_version", "sessions", "cooldown_actions", "health_checks"})
 """Tables by which a database of Claude Ops is known; ours has other names for two of them."""
+COPY_MARK: Final = "copy-"
+"""Begins the revision of a database that `claudeops copy-database` has begun and not finished.
+
+It stands where every program looks first, also one of an older version, which takes it for a newer revision.
+"""
 _PRIVATE: Final = 0o600
 _LOCKED_SECONDS: Final = 60.0  # how long a copy waits for a locked database
 _TURN_SECONDS: Final = 60.0  # how long to wait while another process migrates the same database
@@ -119,8 +124,8 @@ def run(url: URL, migrations_dir: Path, steps: Callable[[Config], None]) -> None
 def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | None:
     """Return the revision of a database; ``None`` for an empty or a missing one.
 
-    Changes nothing. Raises `ConfigurationError` when the database holds tables that no migration of ours has made: any
-    in a SQLite file, those with our names elsewhere.
+    Changes nothing. Raises `ConfigurationError` when the database is a copy that is not finished, and when it holds
+    tables that no migration of ours has made: any in a SQLite file, those with our names elsewhere.
     """
     file = sqlite_file(url)
     if file is not None and not is_there(file):
@@ -256,7 +261,13 @@ def _make_private(file: Path) -> None:
 def _revision(connection: Connection, url: URL) -> str | None:
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names:
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        if found is not None and found.startswith(COPY_MARK):
+            raise ConfigurationError(
+                f"the database {shown(url)} is a copy that is not finished: call `claudeops copy-database` again, with "
+                "the settings with which it was begun, until it says that every row was compared."
+            )
+        return found
     if names >= CLAUDE_OPS_TABLES:
         raise _claude_ops(url)
     from claudeops.store.tables.all_tables import metadata  # noqa: PLC0415 - a database that is set up is not asked

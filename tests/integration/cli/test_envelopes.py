@@ -27,6 +27,7 @@ from support.estate import look
 from support.estate import report as stated
 from support.lived_in import QUEUED, log_of, something_of_everything
 from support.receivers import Receiver, receiving
+from support.stores import POSTGRES
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -57,6 +58,7 @@ ASKED: Final[Mapping[str, str]] = {
     "chain": "chain 1",
     "command-graph": "command-graph",
     "config": "config",
+    "copy-database": "copy-database",
     "delete-session": "delete-session 1 --chain",
     "deny": "deny 2",
     "diff-chains": "diff-chains 1 2",
@@ -232,9 +234,15 @@ def test_every_command_is_asked_here() -> None:
     assert sorted(ASKED) == COMMANDS
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_success_is_one_document_that_has_lost_nothing(name: str, lived_in: Shell) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=POSTGRES if name == "copy-database" else ()) for name in COMMANDS]
+)
+def test_success_is_one_document_that_has_lost_nothing(
+    name: str, lived_in: Shell, request: pytest.FixtureRequest
+) -> None:
     ensure_key(lived_in.root / "state")
+    if name == "copy-database":
+        lived_in.set(CLAUDEOPS_TARGET_DATABASE_URL=request.getfixturevalue("copy_target").url)
     document = lived_in.ask(*ASKED[name].split())
     assert document["command"] == name
     golden = json.loads(file_of(name, GOLDENS).read_text(encoding="utf-8"))

@@ -52,6 +52,7 @@ QUICK: Final = {
     "list-sessions": 103,
     "load-session 3": 103,
     "backup copy.db": 120,
+    "copy-database": 107,
     "user list": 113,
     "token list": 114,
     "completion bash": 13,

@@ -76,6 +76,7 @@ _DECLARED: Final = {
     ),
     "set_up": (
         "backup",
+        "copy-database",
         "doctor",
         "migrate-from",
         "rehearse",
@@ -145,7 +146,7 @@ class _Commands(WholeHelp):
         ),
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
         "Set up": (
-            *("doctor", "config", "notify", "rehearse", "backup", "migrate-from", "remote-commands"),
+            *("doctor", "config", "notify", "rehearse", "backup", "copy-database", "migrate-from", "remote-commands"),
             *("login-link", "user", "token", "version", "completion"),
         ),
     }

@@ -96,6 +96,32 @@ def backup(file: Path, output_format: str) -> int:
     return back_up(file, as_json=output_format == "json")
 
 
+@click.command(
+    "copy-database",
+    epilog=examples("claudeops copy-database", "claudeops copy-database --restart", "claudeops copy-database -o json"),
+    context_settings={"allow_extra_args": True},  # to refuse them by a sentence of its own, which does not repeat them
+)
+@click.option("--restart", is_flag=True, help="Remove what an unfinished copy has written, and begin anew.")
+@OUTPUT_FORMAT
+@click.pass_context
+def copy_database(context: click.Context, *, restart: bool, output_format: str) -> int:
+    """Copy the SQLite database to PostgreSQL, and compare every row; called again, it goes on where it ended.
+
+    From CLAUDEOPS_DATABASE_URL, or the database in the state directory, to CLAUDEOPS_TARGET_DATABASE_URL (or what
+    CLAUDEOPS_TARGET_DATABASE_URL_FILE holds), a database that is empty. No daemon may run on either meanwhile, nor on
+    the target before every row was compared; the source stays as it is. Exit status: 0 copied, 1 something differs, 69
+    a database cannot be reached, 75 a daemon is in the way, 78 an address, a revision or a row is wrong.
+    """
+    if context.args:
+        raise click.UsageError(
+            "copy-database takes no address, because every user of the machine sees the arguments of a command: set "
+            "CLAUDEOPS_TARGET_DATABASE_URL, or CLAUDEOPS_TARGET_DATABASE_URL_FILE to a file that holds it."
+        )
+    from claudeops.cli.copy_database import copy
+
+    return copy(restart=restart, as_json=output_format == "json")
+
+
 @click.command(epilog=examples("claudeops version", "claudeops version -o json"))
 @OUTPUT_FORMAT
 def version(output_format: str) -> int:

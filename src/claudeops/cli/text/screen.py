@@ -105,6 +105,23 @@ def progress(doing: str, *, stream: TextIO | None = None, patience: float = PATI
             stream.flush()
 
 
+def progress_line(
+    stream: TextIO | None = None, *, monotonic: Callable[[], float] = time.monotonic
+) -> Callable[[str], None]:
+    """Return what prints how far something is, once a second and on a terminal alone; `progress` around it wipes it."""
+    stream = sys.stderr if stream is None else stream
+    due = monotonic() + PATIENCE_SECONDS
+
+    def show_line(line: str) -> None:
+        nonlocal due
+        if stream.isatty() and monotonic() >= due:
+            due = monotonic() + PATIENCE_SECONDS
+            stream.write(f"\r\x1b[2K{line} …")
+            stream.flush()
+
+    return show_line
+
+
 def encodable(text: str, stream: TextIO) -> str:
     """Return text that ``stream`` can encode, with escapes for what it cannot."""
     encoding = stream.encoding or "utf-8"

@@ -1,0 +1,1 @@
+"""The way of a whole database from SQLite to PostgreSQL."""
