@@ -95,6 +95,8 @@ def _succeeded(done: DatabaseCopy) -> list[str]:
         trail = (
             f"{faults} faults in the audit trail, those of the source (`claudeops audit verify` names them): {audit}"
         )
+    if done.audit.unproven:
+        trail += "; not checked, for want of the approval key: whether signatures of passkeys are those that were given"
     copied = f"copied and compared {rows:,} rows{earlier} of {len(done.tables)} tables"
     following = (
         f"set CLAUDEOPS_DATABASE_URL to the address in {places.TARGET_DATABASE}, unset that, and start claudeops"

@@ -97,11 +97,12 @@ def copy_database(
         tables = [copying.copy(table, before[table.name]) for table in TABLES]
         copying.target.set_last_ids(copying.source.last_ids())
         copying.compare()
+        audit = copying.finish(key)
         return DatabaseCopy(
             source=shown(source),
             target=shown(target),
             tables=tables,
-            audit=copying.finish(key),
+            audit=audit,
             differences=copying.differences,
             differ=copying.differ,
         )
