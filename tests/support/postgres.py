@@ -38,6 +38,7 @@ class Server:
     """A running server; ``url`` names one of its databases."""
 
     directory: Path
+    binaries: Path  # where its programs are, and those of its clients
     stop: Callable[[], None]  # whoever is connected is thrown out; what was committed is kept
     start: Callable[[], None]
     _numbers: Iterator[int] = field(default_factory=count)
@@ -96,7 +97,9 @@ def running_server() -> Iterator[Server]:
         starting()
         try:
             stopping = partial(_run, [*stop, "fast"], account, directory)
-            yield Server(directory=directory, stop=stopping, start=starting)
+            yield Server(
+                directory=directory, binaries=(binaries / "pg_ctl").resolve().parent, stop=stopping, start=starting
+            )
         finally:
             _run([*stop, "immediate"], account, directory)
     finally:
