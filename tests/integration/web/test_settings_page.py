@@ -29,6 +29,7 @@ def environ_in(directory: Path) -> dict[str, str]:
         "ANTHROPIC_API_KEY_FILE": str(key),
         "ANTHROPIC_BASE_URL": f"https://ann:{PLANTED}@gateway.example/v1?key={PLANTED}",
         "CLAUDEOPS_DATABASE_URL": f"postgresql://ann:{PLANTED}@db.example/ops?password={PLANTED}",
+        "CLAUDEOPS_TARGET_DATABASE_URL": f"postgresql://ann:{PLANTED}@db.example/ops?password={PLANTED}",
         "CLAUDEOPS_APPRISE_URLS": f"json://{PLANTED}@receiver.example",
         "CLAUDEOPS_OIDC_ISSUER": "https://id.example.com",
         "CLAUDEOPS_OIDC_CLIENT_ID": "ops",

@@ -29,6 +29,7 @@ SECRET_PLACES = [
         {"CLAUDEOPS_DATABASE_URL": "postgresql://u:p%40ssword@db/ops"}, {"p%40ssword", "p@ssword"}, id="database"
     ),
     pytest.param({"CLAUDEOPS_DATABASE_URL": "postgresql:///ops?password=hunter22"}, {"hunter22"}, id="database-query"),
+    pytest.param({"CLAUDEOPS_TARGET_DATABASE_URL": "postgresql://u:hunter22@db/ops"}, {"hunter22"}, id="target"),
     pytest.param({"CLAUDEOPS_CHAT_API_KEY": "chat-0123456789"}, {"chat-0123456789"}, id="chat"),
     pytest.param({"CLAUDEOPS_TRUSTED_PROXY_SECRET": "proxy-0123456789"}, {"proxy-0123456789"}, id="trusted-proxy"),
     pytest.param(

@@ -74,7 +74,7 @@ class CopyTarget:
         if filled:
             raise ConfigurationError(
                 f"the database {shown(self.url)} holds rows already ({', '.join(filled[:_MOST_NAMED])}), those of "
-                "another installation: name an empty database in CLAUDEOPS_TARGET_DATABASE_URL.",
+                "another installation or of a finished copy: name an empty one in CLAUDEOPS_TARGET_DATABASE_URL.",
                 operation="db.copy",
                 target=shown(self.url),
             )
