@@ -21,7 +21,7 @@ from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.logs import LogEvent
-from support.estate import Estate, open_estate
+from support.estate import Estate, leaving_nothing, open_estate
 
 SHARE: Final = 0.7
 """Of what tasks that only sleep reach in the same run."""
@@ -107,7 +107,8 @@ async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.run)
-        yield estate.supervisor(run_session=work, running=running, listeners=[keeper, work], slots=SLOTS)
+        run = leaving_nothing(work)
+        yield estate.supervisor(run_session=run, running=running, listeners=[keeper, work], slots=SLOTS)
         tasks.cancel_scope.cancel()
 
 

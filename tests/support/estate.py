@@ -7,8 +7,8 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -171,7 +171,7 @@ class Estate:
             "clock": self.context.clock,
             "owner": self.owner,
             "rules": self.context.current_rules,
-            "run_session": SessionRunner(context=self.context).run,
+            "run_session": SessionRunner(context=self.context).running,
             "new_cli_session_id": lambda: str(uuid.uuid4()),
             "log_path": self.log_path,
             "slots": 2,
@@ -218,6 +218,18 @@ class Estate:
 @cache
 def _schema() -> ReportSchema:
     return ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8"))
+
+
+def leaving_nothing(
+    run: Callable[[Session, StopControl], Awaitable[Ending]],
+) -> Callable[[Session, StopControl], AbstractAsyncContextManager[Ending]]:
+    """Return what a supervisor runs sessions by, of what only runs them."""
+
+    @asynccontextmanager
+    async def running(session: Session, control: StopControl) -> AsyncIterator[Ending]:
+        yield await run(session, control)
+
+    return running
 
 
 @asynccontextmanager

@@ -108,7 +108,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             clock=self.clock,
             owner=self.owner,
             rules=self.context.current_rules,
-            run_session=SessionRunner(context=self.context).run,
+            run_session=SessionRunner(context=self.context).running,
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
             slots=self.slots,

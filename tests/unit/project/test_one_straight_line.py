@@ -59,7 +59,7 @@ def used() -> frozenset[str]:
 
 def test_the_three_walks_are_there() -> None:
     assert {step.walk: sum(one.walk == step.walk for one in STEPS) for step in STEPS} == {
-        "One session": 26,
+        "One session": 27,
         "One verdict": 14,
         "One model call": 11,
     }

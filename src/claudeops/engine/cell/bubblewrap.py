@@ -58,7 +58,7 @@ _COUNTS_BY_NAMESPACE: Final = (5, 14)
 
 _OWN_USER: Final = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
 
-_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+LAUNCHER: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")))
 
 _COUNTS: Final = {
     # Those of the daemon's user are shared among all that it runs, and one session could take all of them.
@@ -220,7 +220,7 @@ class BubblewrapCell(msgspec.Struct, frozen=True, kw_only=True):
         counts = _COUNTS if files is None else {**_COUNTS, _MOUNTS: _COUNTS[_MOUNTS] + 1}
         words = (self.program, *(_OWN_USER if own_users else ()), *options)
         return (
-            *(sys.executable, "-I", "-S", str(_LAUNCHER)),
+            *LAUNCHER,
             "" if group is None else str(group.door),
             str(keyctl_number()),
             ",".join(f"{name}={most}" for name, most in counts.items()) if own_users else "",
@@ -390,8 +390,10 @@ def _proc_covers(nothing: Path) -> tuple[str, ...]:
     bubblewrap 0.8 covers directories that are writable themselves, and ``/proc/sys`` is not, though its files are.
     """
     covers: list[str] = []
-    for entry in sorted(Path("/proc").iterdir()):
-        if entry.name.isdigit() or entry.name in _NOT_OF_PROC or entry.is_symlink():
+    names = (name for name in os.listdir("/proc") if not name.isdigit())  # noqa: PTH208 - most are processes
+    for name in sorted(names):
+        entry = Path("/proc", name)
+        if name in _NOT_OF_PROC or entry.is_symlink():
             continue
         if entry.is_dir():
             covers += ["--ro-bind", str(entry), str(entry)]
@@ -470,8 +472,8 @@ def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:
         above = _above(place, kept)
         if above is not None and (above.kind is MountKind.LINK or (above.reveals and mount.reveals)):
             continue
-        as_it_is = mount.kind is MountKind.READ_ONLY and mount.source == place.resolve()
-        if above is not None and above.reveals and as_it_is:
+        is_below = above is not None and above.reveals and mount.kind is MountKind.READ_ONLY
+        if is_below and mount.source == place.resolve():
             continue
         kept[place] = mount
     return list(kept.values())

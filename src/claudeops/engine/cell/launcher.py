@@ -5,6 +5,10 @@ WORDS WORD…``): it starts in milliseconds and imports nothing of claudeops. Th
 options, what follows is what runs in it. As it becomes bubblewrap by ``exec``, it is the same process to the daemon,
 with its lifeline and its control group.
 
+Without any words it was started ahead, and they come over a socket, which is its standard input: a line with the
+descriptors that it is to have, then the length of the rest in eight bytes, then texts that each end with a zero: where
+to be, which numbers the descriptors have (with commas), how many variables there are, these, and the words.
+
 GROUP is the file by which the session joins a control group, or empty. KEYCTL is the number of that system call on this
 kind of machine. COUNTS says what the session's user namespace allows (``name=number,…``, names of ``/proc/sys/user``);
 empty: it has none. LIMITS says which resource limits it has (``number=number,…``). FILTER is the filter of system calls
@@ -66,8 +70,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Become bubblewrap."""
-    group, keyctl, counts, limits, calls, network, files, words = sys.argv[1:9]
-    options, command = sys.argv[9 : 9 + int(words)], sys.argv[9 + int(words) :]
+    given, variables = (sys.argv[1:], os.environb) if sys.argv[1:] else _awaited()
+    group, keyctl, counts, limits, calls, network, files, words = given[:8]
+    options, command = given[8 : 8 + int(words)], given[8 + int(words) :]
     kinds = _CLONE_NEWUSER | (_CLONE_NEWNET if network else 0) | (_CLONE_NEWNS if files else 0)
     step = "its control group"
     try:
@@ -88,11 +93,50 @@ def main() -> None:
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))
         step = options[0]
-        given = _file("options", b"\0".join(os.fsencode(option) for option in options[1:]) + b"\0")
+        listed = _file("options", b"\0".join(os.fsencode(option) for option in options[1:]) + b"\0")
         filtered = _file("filter", a2b_base64(calls))
-        os.execv(options[0], [options[0], "--args", str(given), "--seccomp", str(filtered), "--", *command])  # noqa: S606 - no shell
+        start = [options[0], "--args", str(listed), "--seccomp", str(filtered), "--", *command]
+        os.execve(options[0], start, variables)  # noqa: S606 - no shell
     except OSError as error:
         sys.exit(f"{step}: {error.strerror}")
+
+
+def _awaited() -> tuple[list[str], dict[bytes, bytes]]:
+    """Return the words that the daemon sends, and the variables, once this process is where they say."""
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, os.dup(0))
+    line, sent, _, _ = door.recvmsg(1, _socket.CMSG_SPACE(_MOST_AT_ONCE * array("i").itemsize))
+    if not line:
+        sys.exit(0)  # no session after all
+    held = array("i")
+    for _, _, content in sent:
+        held.frombytes(content)
+    place, numbers, count, *rest = _exactly(door, int.from_bytes(_exactly(door, 8), "big")).split(b"\0")[:-1]
+    door.close()
+    os.chdir(place)
+    _renumber(held, [int(number) for number in numbers.split(b",")])
+    variables = dict(each.split(b"=", 1) for each in rest[: int(count)])
+    return [os.fsdecode(word) for word in rest[int(count) :]], variables
+
+
+def _exactly(door: _socket.socket, length: int) -> bytes:
+    text = b""
+    while len(text) < length:
+        more = door.recv(length - len(text))
+        if not more:
+            sys.exit(1)  # the daemon has gone
+        text += more
+    return text
+
+
+def _renumber(held: array[int], numbers: list[int]) -> None:
+    """Give descriptors the numbers that they have in the words; what had one of these is closed."""
+    above = max(*held, *numbers) + 1
+    for place, descriptor in enumerate(held):  # out of each other's way first
+        os.dup2(descriptor, above + place)
+        os.close(descriptor)
+    for place, number in enumerate(numbers):
+        os.dup2(above + place, number)
+        os.close(above + place)
 
 
 def _own_keyring(number: int) -> None:

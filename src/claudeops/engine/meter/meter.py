@@ -69,6 +69,20 @@ class Meter:
         self._deps = deps
         self._accounts: dict[str, MeterAccount] = {}
         self._ended = CallWaker()
+        self._ready: tuple[str, Redactor] | None = None  # the next account's token, which opens nothing yet
+
+    def prepare(self) -> None:
+        """Make the next account's token ahead; its expressions take milliseconds, and a session would wait for them."""
+        if self._ready is None:
+            token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+            self._ready = token, self._deps.redactor_with(token)
+
+    def _take_token(self) -> tuple[str, Redactor]:
+        self.prepare()
+        ready, self._ready = self._ready, None
+        if ready is None:
+            raise AssertionError("a token was just made")
+        return ready
 
     @asynccontextmanager
     async def account(
@@ -85,11 +99,11 @@ class Meter:
         answers mean for all sessions; ``searches`` lets the session's requests have the API search the web.
         """
         deps = self._deps
-        token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        token, redactor = self._take_token()
         account = MeterAccount(
             session=session,
             token=token,
-            redactor=deps.redactor_with(token),
+            redactor=redactor,
             availability=availability,
             spending=deps.spending,
             ledger=self.ledger,

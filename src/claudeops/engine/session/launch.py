@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import anyio
 import msgspec
 
 from claudeops.domain.estate.estate import Estate
@@ -21,7 +23,7 @@ from claudeops.engine.cell.own_files import MemoryFiles
 from claudeops.engine.cell.reach import ReachedPlace
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
-from claudeops.engine.process.child import Child, spawn
+from claudeops.engine.process.child import Ahead, Child, spawn
 from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
@@ -56,6 +58,26 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None  # what it sees of the machine's files, and where we do; None: all of them
 
 
+class _Gathered(msgspec.Struct):
+    """The prompt of a session, once it is put together, or why it cannot be."""
+
+    prompt: Prompt = Prompt(task="", system="")
+    error: OSError | HarnessError | None = None
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+
+    async def wait(self) -> None:
+        """Return once it is there; raises `OSError` and `HarnessError`."""
+        await self.over.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def then(self, before_go: Callable[[], Awaitable[None]] | None) -> None:
+        """Wait for it, then do what is to be done before the CLI runs."""
+        await self.wait()
+        if before_go is not None:
+            await before_go()
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Starts one session."""
 
@@ -72,6 +94,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     reach: ReachedPlace | None = None  # on a network of its own
     keys: SessionKeys
     memory: MemoryFiles | None = None  # where its files are in memory
+    ahead: Ahead | None = None  # what leads its command, where that was started ahead
     log: Logger
 
     async def start(self, before_go: Callable[[], Awaitable[None]] | None = None) -> Launched:
@@ -79,8 +102,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
         ``before_go`` is called when files in memory are there, and before anything runs that could use them.
         """
+        async with open_tasks() as tasks:
+            gathered = _Gathered()
+            tasks.start_soon(self._gather, gathered)
+            return await self._start(gathered, before_go)
+
+    async def _start(self, gathered: _Gathered, before_go: Callable[[], Awaitable[None]] | None) -> Launched:
+        """Start it while the prompt is put together, which it reads once it runs."""
         context, session, workspace = self.context, self.session, self.workspace
-        place, prompt, agent = await self._place(), await self._prompt(), await self.keys.socket()
+        if session.resumes is not None or not self.has_namespace:
+            await gathered.wait()
+        place, agent = await self._place(), await self.keys.socket()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
         # A CLI that cannot read the key from a descriptor does not get the daemon's own key at all.
         takes = self.harness.capabilities.key_by_descriptor
@@ -88,17 +120,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, shell=shell, uid=workspace.uid) as listing:
             spec = replace(
-                self._spec(prompt, place, mark=mark, descriptor=descriptor, agent=agent), resumed=await self._resumed()
+                self._spec(gathered.prompt, place, mark=mark, descriptor=descriptor, agent=agent),
+                resumed=await self._resumed(),
             )
             if listing is not None:
-                spec = replace(
-                    spec,
-                    mcp_config=f"/dev/fd/{listing}",
-                    mcp_servers=tuple(servers or ()),
-                    mcp_start_seconds=context.timeouts.startup * _SHARE_OF_SERVERS,
-                    # After this time the CLI tells the model; the session's own clock ends a hung call a little later.
-                    mcp_call_seconds=context.timeouts.silence,
-                )
+                spec = self._with_servers(spec, listing, tuple(servers or ()))
             command = self.harness.command(spec)
             await files.prepare(command)
             sandboxed, mounts = await self._sandboxed(agent)
@@ -108,11 +134,35 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
                 mark=mark,
                 sandboxed=sandboxed,
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
-                before_go=before_go,
+                before_go=partial(gathered.then, before_go),
+                ahead=self.ahead,
             )
         if self.memory is not None and mounts is not None:
             mounts = self.memory.seen(mounts)
+        spec = replace(spec, task=gathered.prompt.task, system=gathered.prompt.system)
         return Launched(spec=spec, command=command, child=child, place=place, mounts=mounts)
+
+    def _with_servers(self, spec: Spec, listing: int, names: tuple[str, ...]) -> Spec:
+        return replace(
+            spec,
+            mcp_config=f"/dev/fd/{listing}",
+            mcp_servers=names,
+            mcp_start_seconds=self.context.timeouts.startup * _SHARE_OF_SERVERS,
+            # After this time the CLI tells the model; the session's own clock ends a hung call a little later.
+            mcp_call_seconds=self.context.timeouts.silence,
+        )
+
+    @property
+    def has_namespace(self) -> bool:
+        """Whether the CLI waits for a word before it runs."""
+        return isinstance(self.context.confinement.cell, BubblewrapCell)
+
+    async def _gather(self, gathered: _Gathered) -> None:
+        try:
+            gathered.prompt = await self._prompt()
+        except (OSError, HarnessError) as error:  # raised where it is waited for
+            gathered.error = error
+        gathered.over.set()
 
     async def _prompt(self) -> Prompt:
         context, gathering, access = self.context, self._gathering(), tuple[str, ...]()
@@ -254,7 +304,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             TRACEPARENT: place.header,
             **({} if agent is None else {AGENT_VARIABLE: str(AGENT_SOCKET)}),
         }
-        ours |= self.filters.variables(in_namespaces=isinstance(context.confinement.cell, BubblewrapCell))
+        ours |= self.filters.variables(in_namespaces=self.has_namespace)
         return Spec(
             binary=str(context.clis.binaries[session.harness]),
             model=session.model,

@@ -19,7 +19,7 @@ from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Ending, Session
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
-from claudeops.engine.cell.bubblewrap import Mount
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
 from claudeops.engine.cell.cgroups import ControlGroup
 from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, bound_in_memory, open_files, prepared_bytes
 from claudeops.engine.cell.reach import Needs, ReachedPlace, open_reach
@@ -33,6 +33,7 @@ from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.child import Ahead, started_ahead
 from claudeops.engine.process.looks import SessionLooks, open_looks
 from claudeops.engine.session import files
 from claudeops.engine.session.access import ModelWay, needs_of
@@ -63,18 +64,39 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
     context: SessionContext
 
     async def run(self, session: Session, control: StopControl) -> Ending:
-        """Run one session to its end; whatever goes wrong on the way is part of the ending, not an exception.
+        """Do the same as `running`; when this returns, or is cancelled, the workspace is gone as well."""
+        async with self.running(session, control) as ending:
+            return ending
 
-        When this returns, or is cancelled, no process of the session is left and its workspace is gone.
+    @contextlib.asynccontextmanager
+    async def running(self, session: Session, control: StopControl) -> AsyncIterator[Ending]:
+        """Run one session to its end, and yield that; whatever goes wrong on the way is part of it, not an exception.
+
+        No process of the session is left by then. Its workspace goes when the block is left, so that what follows from
+        the end does not wait for that.
         """
+        root = self.context.workspaces() / workspaces.workspace_name(session.id)
         with contextlib.ExitStack() as held:  # the user, until the workspace is gone too
-            return await self._run(session, control, held)
+            try:
+                async with started_ahead() if self._has_launcher else contextlib.nullcontext() as ahead:
+                    ending = await self._run(session, control, root, held, ahead)
+                yield ending
+            finally:
+                with anyio.CancelScope(shield=True):  # bounded by itself
+                    if (left := await workspaces.remove(root)) is not None:
+                        log = log_context(self.context.log, session)
+                        log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
 
-    async def _run(self, session: Session, control: StopControl, held: contextlib.ExitStack) -> Ending:
+    @property
+    def _has_launcher(self) -> bool:
+        return isinstance(self.context.confinement.cell, BubblewrapCell)
+
+    async def _run(
+        self, session: Session, control: StopControl, root: Path, held: contextlib.ExitStack, ahead: Ahead | None
+    ) -> Ending:
         context = self.context
         log = log_context(context.log, session)
         started = context.clock.monotonic()
-        root = context.workspaces() / workspaces.workspace_name(session.id)
         try:
             async with open_tasks() as tasks:
                 tasks.start_soon(context.libraries.look, log)
@@ -119,6 +141,7 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
                     reach=reach,
                     keys=session_keys,
                     memory=memory,
+                    ahead=ahead,
                     sink=sink,
                     control=control,
                     log=log,
@@ -134,9 +157,6 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             if context.availability is not None:
                 context.availability.forget(session.id)
-            with anyio.CancelScope(shield=True):  # bounded by itself
-                if (left := await workspaces.remove(root)) is not None:
-                    log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
         return conclude(session, gathered, context.completion, at=context.clock.now(), ms=self._ms(started))
 
     def _ms(self, started: float) -> int:
@@ -219,6 +239,7 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     reach: ReachedPlace | None
     keys: SessionKeys
     memory: MemoryFiles | None
+    ahead: Ahead | None
     sink: SessionLog
     control: StopControl
     log: Logger
@@ -236,6 +257,8 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
         launched = await self._launch(watch)
         # Taken once the session runs: one that does not start would lose them.
         watch.events += (*self.context.prompts.notices.take(), *self.context.libraries.notices.take())
+        if self.context.meter is not None:
+            self.context.meter.prepare()  # for the next session, while this one's CLI starts
         async with self.context.judging(self.tier.judge_in(self.workspace, self.estate, launched.mounts)) as judge:
             conversation = self._conversation(launched, watch, judge)
             exit_code = await conversation.run()
@@ -293,6 +316,7 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
             reach=self.reach,
             keys=self.keys,
             memory=self.memory,
+            ahead=self.ahead,
             estate=self.estate,
             log=self.log,
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,7 +53,7 @@ class Supervisor:
     clock: Clock
     owner: Owner
     rules: Callable[[], EscalationRules]  # as they are now: the estate may change
-    run_session: Callable[[Session, StopControl], Awaitable[Ending]]
+    run_session: Callable[[Session, StopControl], AbstractAsyncContextManager[Ending]]  # leaves nothing of it behind
     new_cli_session_id: Callable[[], str]
     log_path: Callable[[int], str]
     slots: int  # sessions at once; if there are several, one is kept for the lowest tier
@@ -199,16 +199,19 @@ class Supervisor:
             with _guarded(log):
                 if self.hub.listening:
                     self.hub.publish(session_began(session, self.redact, self.clock.now()))
-            ending = await self._run_guarded(session, control, log)
-            # Its processes are gone, so another session may start. The claim goes first in the writer's queue, because
-            # it is short and a slot is empty meanwhile.
-            self._written.add(session.id)
-            await self.dispatcher.announce()
-            await anyio.lowlevel.checkpoint()
-            finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
-            if finished is not None:
-                self._announce_end(session, ending, finished, log)
-            del ending, finished  # with all their texts, which are given back below
+            async with self._run_guarded(session, control, log) as ending:
+                # Its processes are gone, so another session may start. The claim goes first in the writer's queue,
+                # because it is short and a slot is empty meanwhile.
+                self._written.add(session.id)
+                await self.dispatcher.announce()
+                await anyio.lowlevel.checkpoint()
+                finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
+                if finished is not None:
+                    if finished.next_session_id is not None:  # its claim looks at the database meanwhile
+                        await self.dispatcher.announce()
+                        await anyio.lowlevel.checkpoint()
+                    self._announce_end(session, ending, finished, log)
+                del ending, finished  # with all their texts, which are given back below
         finally:
             del self.running[session.id]
             self._written.discard(session.id)
@@ -229,17 +232,22 @@ class Supervisor:
         with _guarded(log):
             self.hub.publish(session_ended(session, ending, finished))
 
-    async def _run_guarded(self, session: Session, control: StopControl, log: Logger) -> Ending:
+    @asynccontextmanager
+    async def _run_guarded(self, session: Session, control: StopControl, log: Logger) -> AsyncIterator[Ending]:
         """Run one session; a fault in our own code ends this session only."""
         started = self.clock.monotonic()
-        if control.cause is not None:
-            return self._without_result(session, Outcome.CANCELLED, "the daemon was stopped before it began", started)
-        try:
-            return await self.run_session(session, control)
-        except Exception as error:
-            detail = f"{type(error).__name__}: {error}"
-            log.critical(LogEvent.SESSION_CRASHED, error=detail, exc_info=True)
-            return self._without_result(session, Outcome.ERROR, f"internal error: {detail}", started)
+        async with AsyncExitStack() as left:
+            if control.cause is not None:
+                why = "the daemon was stopped before it began"
+                ending = self._without_result(session, Outcome.CANCELLED, why, started)
+            else:
+                try:
+                    ending = await left.enter_async_context(self.run_session(session, control))
+                except Exception as error:
+                    detail = f"{type(error).__name__}: {error}"
+                    log.critical(LogEvent.SESSION_CRASHED, error=detail, exc_info=True)
+                    ending = self._without_result(session, Outcome.ERROR, f"internal error: {detail}", started)
+            yield ending
 
     def _without_result(self, session: Session, outcome: Outcome, error: str, started: float) -> Ending:
         return Ending(

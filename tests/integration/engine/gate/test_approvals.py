@@ -89,7 +89,7 @@ async def test_a_question_says_whether_people_see_the_whole_call(estate: Estate,
     """By the redactor that a session has: it knows what the daemon knows."""
     estate.with_judge(lambda _, __: ASK)
     estate.with_context(approval_key=KEY)
-    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
+    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).running)
     estate.script(look(command=command), deliver(report()))
     await estate.queue()
 
@@ -283,7 +283,7 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
     clock = LeapingClock()
     estate.with_judge(lambda _, __: ASK)
     estate.with_context(approval_key=KEY, clock=clock)
-    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
+    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).running)
     estate.script(look(), deliver(report()))
     await estate.queue()
     await estate.queue()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import anyio
+import msgspec
 import pytest
 
 from claudeops.clock import Clock
@@ -18,6 +19,8 @@ from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
 from claudeops.scripted_api.requests import ResponseEnding
 from claudeops.scripted_api.server import serve
+from claudeops.structs import replace
+from claudeops.text.redact import Redactor
 from support.booked import Tokens
 from support.loopback_http import ask
 from support.metering import ASKED, KEY, MODEL, Bench, bench, paid, script
@@ -321,6 +324,29 @@ async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Da
         assert account.token not in redactor.text(f"ANTHROPIC_API_KEY={account.token}")
         encoded = base64.b64encode(account.token.encode())
         assert encoded not in redactor.line(b"the key: " + encoded)
+
+
+async def test_no_session_waits_for_the_expressions_of_its_token(sqlite: Database) -> None:
+    made: list[str] = []
+    async with bench(sqlite, SAYS) as the:
+        deps = the.meter._deps
+
+        def redactor_with(secret: str) -> Redactor:
+            made.append(secret)
+            return deps.redactor_with(secret)
+
+        the.meter._deps = replace(deps, redactor_with=redactor_with)
+        for _ in range(2):
+            the.meter.prepare()
+        assert len(made) == 1
+        async with the.account() as first:
+            assert made == [first.token]
+            the.meter.prepare()
+            answer = await the.ask_raw(first, msgspec.json.encode(ASKED), x_api_key=made[1])
+            assert (answer.status, the.api.requests) == (401, [])  # the token of no session yet
+            async with the.account() as second:
+                assert made == [first.token, second.token]
+                assert second.token not in second.redactor.text(f"ANTHROPIC_API_KEY={second.token}")
 
 
 # --- what concerns all sessions ---------------------------------------------------------------------------

@@ -78,7 +78,8 @@ async def test_a_session_streams_on_under_a_locked_database_and_its_result_waits
     session = await estate.claim()
     supervisor = estate.supervisor()
     with locked(estate):
-        ending = await supervisor.run_session(session, StopControl())
+        async with supervisor.run_session(session, StopControl()) as ended:
+            ending = ended
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_write, estate, ending)
             await until(lambda: '"while_doing":"finish"' in estate.logged.getvalue())

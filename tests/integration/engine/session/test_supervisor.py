@@ -21,7 +21,7 @@ from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import GROWN_BYTES, FreeMemory
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.queue import Queue
-from support.estate import Estate, deliver, look, report
+from support.estate import Estate, deliver, leaving_nothing, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
@@ -109,7 +109,7 @@ async def test_memory_that_a_session_needed_goes_back_once_its_end_is_written(es
 
     sessions = ScriptedSessions(estate)
     await estate.queue()
-    async with supervised(estate, run_session=sessions, memory=FreeMemory(lambda: next(sizes), trim)):
+    async with supervised(estate, run_session=leaving_nothing(sessions), memory=FreeMemory(lambda: next(sizes), trim)):
         await sessions.until_started(1)
         sessions.gates[1].set()
         await until(lambda: bool(ended))
@@ -120,7 +120,7 @@ async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
     for tier in (2, 2, 1):
         await estate.queue(tier)
-    async with supervised(estate, run_session=sessions):
+    async with supervised(estate, run_session=leaving_nothing(sessions)):
         await sessions.until_started(2)
         assert sorted(sessions.started) == [1, 3]  # the second remediation waits, the watch does not
 
@@ -128,7 +128,7 @@ async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
 async def test_a_single_slot_runs_every_tier(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
     await estate.queue(2)
-    async with supervised(estate, run_session=sessions, slots=1):
+    async with supervised(estate, run_session=leaving_nothing(sessions), slots=1):
         await sessions.until_started(1)
 
 
@@ -136,7 +136,7 @@ async def test_a_drain_waits_then_stops_what_still_runs_and_claims_nothing_more(
     sessions = ScriptedSessions(estate)
     for _ in range(3):
         await estate.queue()
-    async with supervised(estate, run_session=sessions):
+    async with supervised(estate, run_session=leaving_nothing(sessions)):
         await sessions.until_started(2)
     assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions ORDER BY id")] == [
         "cancelled",
@@ -155,7 +155,7 @@ async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estat
 
     await estate.queue()
     await estate.queue()
-    async with supervised(estate, run_session=run):
+    async with supervised(estate, run_session=leaving_nothing(run)):
         await sessions.until_started(1)
         await until(lambda: estate.row(1)["status"] == "ended")
     row = estate.row(1)
@@ -187,7 +187,7 @@ async def test_a_result_waits_for_the_database_to_come_back(estate: Estate) -> N
 async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
     root = await estate.queue()
-    async with supervised(estate, run_session=sessions):
+    async with supervised(estate, run_session=leaving_nothing(sessions)):
         await sessions.until_started(1)
         with estate.connect() as connection:
             connection.exec_driver_sql("UPDATE sessions SET attempt = attempt + 1")
@@ -207,7 +207,7 @@ async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pil
 
     sessions, slow = ScriptedSessions(estate), Slow(estate.store.database)
     queued = [(await estate.queue()).id for _ in range(3)]
-    async with supervised(estate, run_session=sessions, queue=slow, slots=1) as supervisor:
+    async with supervised(estate, run_session=leaving_nothing(sessions), queue=slow, slots=1) as supervisor:
         for number in (1, 2):
             await sessions.until_started(number)
             sessions.gates[queued[number - 1]].set()
@@ -218,11 +218,30 @@ async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pil
         await sessions.until_started(3)
 
 
+async def test_the_next_session_does_not_wait_for_what_the_last_one_leaves_behind(estate: Estate) -> None:
+    sessions, removed = ScriptedSessions(estate), anyio.Event()
+
+    @asynccontextmanager
+    async def running(session: Session, control: StopControl) -> AsyncIterator[Ending]:
+        yield await sessions(session, control)
+        await removed.wait()
+
+    first, _ = await estate.queue(), await estate.queue()
+    async with supervised(estate, run_session=running, slots=1) as supervisor:
+        await sessions.until_started(1)
+        sessions.gates[first.id].set()
+        await sessions.until_started(2)
+        await until(lambda: estate.row(first.id)["status"] == "ended")
+        assert first.id in supervisor.running  # until its directories have gone, or they would pile up
+        removed.set()
+        await until(lambda: first.id not in supervisor.running)
+
+
 async def test_several_free_slots_are_filled_at_once_but_for_the_one_that_is_kept(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
     for tier in (2, 2, 2, 2, 1):
         await estate.queue(tier)
-    async with supervised(estate, run_session=sessions, slots=4):
+    async with supervised(estate, run_session=leaving_nothing(sessions), slots=4):
         await sessions.until_started(4)
         assert sorted(sessions.started) == [1, 2, 3, 5]
     assert (
@@ -260,7 +279,7 @@ class HeldClaims(Queue):
 async def test_a_stop_that_meets_a_claim_leaves_no_row_running(estate: Estate, hurried: bool) -> None:
     sessions, held = ScriptedSessions(estate), HeldClaims(estate)
     root = await estate.queue()
-    supervisor = estate.supervisor(run_session=sessions, queue=held)
+    supervisor = estate.supervisor(run_session=leaving_nothing(sessions), queue=held)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         await held.taken.wait()
