@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -40,10 +40,10 @@ from claudeops.store.tables.web import idempotency_keys
 Key = tuple[object, ...]
 """A row's primary key; a chain goes by that of its first session."""
 
-STEP_SECONDS: Final = 0.02
+STEP_SECONDS: Final = 0.01
 """How long a step may go on; it overshoots by one piece and the commit."""
 
-PIECE_ROWS: Final = 50
+PIECE_ROWS: Final = 25
 _ROWS_OF_A_CHAIN: Final = 20  # on average, roughly
 
 _LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
@@ -237,12 +237,11 @@ def among(table: Table, keys: Sequence[Key]) -> ColumnElement[bool]:
     return or_(false(), *(and_(*(column == value for column, value in zip(columns, key, strict=True))) for key in keys))
 
 
-def references(table: Table) -> Iterator[Column[object]]:
-    """Yield every column that refers to ``table``."""
-    for other in metadata.sorted_tables:
-        for column in other.columns:
-            if column.references(table.c.id):
-                yield column
+@cache  # to look through all columns takes a quarter of the time in which a piece is removed
+def references(table: Table) -> Sequence[Column[object]]:
+    """Return every column that refers to ``table``."""
+    columns = (column for other in metadata.sorted_tables for column in other.columns)
+    return tuple(column for column in columns if column.references(table.c.id))
 
 
 class _Piece(NamedTuple):
