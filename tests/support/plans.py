@@ -24,11 +24,15 @@ BIG: Final = frozenset(
 EXCEPTIONS: Final = (
     # A page in the order of the key: the limit bounds it.
     r"^SELECT (?:(?! WHERE ).)* ORDER BY \w+\.(id|number)( DESC)? LIMIT \S+ OFFSET \S+$",
+    r"^SELECT (?:(?! FROM sessions WHERE ).)* FROM sessions ORDER BY sessions\.id( DESC)? LIMIT \S+ OFFSET \S+$",
+    # The newest session that has begun: by the key from its end, where few wait.
+    r"^SELECT sessions\..* FROM sessions WHERE sessions\.started_at IS NOT NULL ORDER BY sessions\.id DESC LIMIT",
     # Whether people have signed at all, which they do a few times a day; and all memories, which are listed.
     r"^SELECT approval_answers\.id FROM approval_answers WHERE approval_answers\.assertion IS NOT NULL LIMIT",
     r"^SELECT memories\.(?:(?! WHERE ).)* FROM memories( ORDER BY memories\.id)?$",
     # Sums over all time, which `/api/v1/stats` promises.
     r"^SELECT count\(\*\) AS count_1, count\(sessions\.parent_session_id\)",
+    r"^SELECT count\(\*\) AS count_1 FROM cooldown_actions WHERE cooldown_actions\.success = 1$",
     # Once, when another program's database is taken over.
     r"^SELECT memories\.service, memories\.category, memories\.observation FROM memories$",
     r"^SELECT commands\..* FROM commands WHERE commands\.name = \?",
@@ -39,6 +43,8 @@ EXCEPTIONS: Final = (
     r"^UPDATE sessions SET failure_kind=\?",
     # The tests' own.
     r"^DELETE FROM sessions$",
+    r"^SELECT (events|idempotency_keys)\.(?:(?! WHERE ).)* FROM \1$",
+    r"^UPDATE idempotency_keys SET status = NULL, answer = NULL$",
 )
 _EXCEPTIONS: Final = re.compile("|".join(EXCEPTIONS))
 _SCAN: Final = re.compile(r"SCAN (\w+)")
