@@ -30,6 +30,7 @@ import truststore  # noqa: F401
 import uvicorn.loops.asyncio  # noqa: F401
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: F401
 
+import claudeops.app.daemon  # noqa: F401
 from claudeops import logs
 from claudeops.cli.run import run_until_stopped
 from claudeops.settings import load_settings

@@ -1,6 +1,8 @@
 """The cell of sessions, wired from the settings: isolation, control groups, slots, leftovers, and the gate's self-test.
 
-Part of the composition root. The self-test runs on the scripted Messages API, in the cell that sessions get.
+Part of the composition root. Which level of isolation works, and which programs can be run for sessions, is tried
+beside the rest of a start: it waits for other processes and changes nothing. The self-test runs on the scripted
+Messages API, in the cell that sessions get.
 """
 
 from __future__ import annotations
@@ -8,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.metadata
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -25,7 +27,7 @@ from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
 from claudeops.engine.cell.cgroups import MIB, Groups, find, prepare
 from claudeops.engine.cell.git import find_git_cell
-from claudeops.engine.cell.levels import HostContext, choose
+from claudeops.engine.cell.levels import HostContext, Selected, choose
 from claudeops.engine.cell.look_cell import LookCell
 from claudeops.engine.cell.network import find_network_cells
 from claudeops.engine.cell.own_files import bound_in_memory, room_for_files
@@ -41,13 +43,34 @@ from claudeops.formats.network.headers import places_by_name
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.tiers import NodeScope
-from claudeops.settings import Settings
+from claudeops.settings import Settings, prepare_directories
 from claudeops.structs import replace
 from claudeops.tasks import Threads
 
+T = TypeVar("T")
+
 _LOOK_SECONDS: Final = 30.0  # for the search for stray processes
 _CLEAR_SECONDS: Final = 300.0  # for each directory of leftovers
+_ANSWER_SECONDS: Final = 30.0  # how long a disk may take to answer
 _PROCESSES: Final = Threads(most=1)
+_FILES: Final = Threads(most=4)
+
+
+async def make_directories(settings: Settings) -> None:
+    """Make the directories of state and results where they are missing. Raises `ConfigurationError`."""
+    await answered(lambda: prepare_directories(settings), "making the state and results directories")
+
+
+async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
+    """Return the result of work with files; raises `ConfigurationError` when their disk does not answer."""
+    try:
+        return await _FILES.run(work, seconds=seconds, what=what)
+    except TimeoutError as error:
+        raise ConfigurationError(
+            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
+            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR.",
+            kind=ErrorKind.FILESYSTEM,
+        ) from error
 
 
 def surroundings(settings: Settings) -> HostContext:
@@ -60,21 +83,6 @@ def surroundings(settings: Settings) -> HostContext:
         shares_network=settings.cell.network == SHARED,
         hidden=(*map(Path, forbidden_paths(settings)), *homes, *settings.private_files),
     )
-
-
-async def choose_cell(settings: Settings, log: Logger) -> Cell:
-    """Return the strongest cell that works; raises `ConfigurationError` when the demanded level does not."""
-    chosen = await anyio.to_thread.run_sync(choose, settings.cell.isolation, surroundings(settings))
-    passed_over = {level.value: why for level, why in chosen.passed_over.items()}
-    tell = log.warning if passed_over else log.info
-    tell(
-        LogEvent.ISOLATION_CHOSEN,
-        isolation=chosen.cell.level.value,
-        passed_over=passed_over,
-        network=LISTED if chosen.cell.has_network else SHARED,
-        tools_apart=chosen.cell.keeps_tools_apart,
-    )
-    return chosen.cell
 
 
 class FoundLooks(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,24 +112,50 @@ def find_looks(cell: Cell, path: str) -> FoundLooks:
     )
 
 
-def search_looks(settings: Settings, cell: Cell) -> Future[FoundLooks]:
-    """Begin to try every program that the daemon runs for sessions, beside whatever follows; `settled` waits for it."""
-    thread = ThreadPoolExecutor(1, thread_name_prefix="looks")
-    search = thread.submit(find_looks, cell, settings.environment.path)
-    thread.shutdown(wait=False)  # once the search is done
-    return search
+class Trial(msgspec.Struct, frozen=True):
+    """What was begun, and is known later."""
+
+    isolation: Future[Selected]  # raises `ConfigurationError` when the demanded level does not work
+    looks: Future[FoundLooks]  # tried in the cell that was chosen
 
 
-async def settled(search: Future[FoundLooks]) -> None:
-    """Return when a search has ended its processes, however it came out."""
-    if not search.done():
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(wait, [search])
+@asynccontextmanager
+async def trying(settings: Settings) -> AsyncIterator[Trial]:
+    """Try both while the block runs; on leaving it the processes that were started have ended.
+
+    Before a start's the directories were made: a trial would wait without a bound for a disk that does not answer.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="trial")
+    isolation = thread.submit(choose, settings.cell.isolation, surroundings(settings))
+    looks = thread.submit(lambda: find_looks(isolation.result().cell, settings.environment.path))
+    thread.shutdown(wait=False)  # once both are done
+    try:
+        yield Trial(isolation, looks)
+    finally:
+        looks.cancel()  # unless they are tried by now
+        if not (isolation.done() and looks.done()):
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(lambda: wait((isolation, looks)))
 
 
-async def choose_looks(search: Future[FoundLooks], log: Logger) -> FoundLooks:
+async def choose_cell(trial: Trial, log: Logger) -> Cell:
+    """Return the strongest cell that works; raises `ConfigurationError` when the demanded level does not."""
+    chosen = await asyncio.wrap_future(trial.isolation)
+    passed_over = {level.value: why for level, why in chosen.passed_over.items()}
+    tell = log.warning if passed_over else log.info
+    tell(
+        LogEvent.ISOLATION_CHOSEN,
+        isolation=chosen.cell.level.value,
+        passed_over=passed_over,
+        network=LISTED if chosen.cell.has_network else SHARED,
+        tools_apart=chosen.cell.keeps_tools_apart,
+    )
+    return chosen.cell
+
+
+async def choose_looks(trial: Trial, log: Logger) -> FoundLooks:
     """Return what the daemon runs for sessions, with a line in the log."""
-    found = await asyncio.wrap_future(search)
+    found = await asyncio.wrap_future(trial.looks)
     programs = {name: str(each.program) for name, each in found.cells.items()}
     log.info(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
     return found

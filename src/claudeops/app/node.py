@@ -10,23 +10,24 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
 
 import msgspec
 
 from claudeops.app.cell import (
     FoundLooks,
+    Trial,
     admission,
     admit_clis,
+    answered,
     choose_cell,
     choose_looks,
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
+    make_directories,
     room_in_memory,
-    search_looks,
-    settled,
     slots,
+    trying,
     with_filters,
     with_headers,
     with_looks,
@@ -54,10 +55,10 @@ from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
-from claudeops.errors import ConfigurationError, ErrorKind, StoreError
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.metrics import Metrics
-from claudeops.settings import Settings, prepare_directories
+from claudeops.settings import Settings
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.database import WAKE_SOCKET, Database
@@ -65,13 +66,8 @@ from claudeops.store.locks import claim_database
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
-from claudeops.tasks import DatabaseTrouble, Threads
+from claudeops.tasks import DatabaseTrouble
 from claudeops.web.ports import Logins
-
-T = TypeVar("T")
-
-_ANSWER_SECONDS: Final = 30.0  # how long a disk may take to answer
-_FILES: Final = Threads(most=4)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +129,12 @@ async def open_node(
     clock: Clock | None = None,
     hub: Hub | None = None,
     shutdown: Shutdown | None = None,
+    trial: Trial | None = None,
 ) -> AsyncIterator[Node]:
     """Open everything for the only daemon on this database.
 
-    Readers of a ``hub`` that is passed in also hear of the sessions of dead daemons, which are taken over here.
+    Readers of a ``hub`` that is passed in also hear of the sessions of dead daemons, which are taken over here. A
+    ``trial`` was begun by the caller, who ends it.
 
     Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError`, `DatabaseUnavailableError`, or
     `StoppedError` when ``shutdown`` is requested before anything has started. After a later request the node is open,
@@ -144,15 +142,15 @@ async def open_node(
     """
     clock, shutdown = clock or Clock(), shutdown or Shutdown()
     shutdown.check()
-    await answered(lambda: prepare_directories(settings), "making the state and results directories")
+    await make_directories(settings)
     owner = this_owner()
     with claim_database(settings.places.database_url, settings.places.state_dir) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
-                cell = await choose_cell(settings, log)
-                search = search_looks(settings, cell)  # the longest of a start's waits, so the rest goes on beside it
-                stack.push_async_callback(settled, search)
+                begun = trying(settings) if trial is None else contextlib.nullcontext(trial)
+                trial = await stack.enter_async_context(begun)
+                cell = await choose_cell(trial, log)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
                 owner = replace(owner, isolation=described(cell))
@@ -187,7 +185,7 @@ async def open_node(
                     )
                     await context.estates.look(log)
                     async with shutdown.stoppable():
-                        looks = await choose_looks(search, log)
+                        looks = await choose_looks(trial, log)  # the longest wait: all before went on beside it
                     at_once = slots(settings, log)
                     filtered = await answered(
                         lambda: with_filters(with_looks(context.tiers, looks), cell), "reading the tiers' kubeconfigs"
@@ -271,18 +269,6 @@ async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings,
         if orphans:
             context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
         await recovery.take_up(orphans)
-
-
-async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
-    """Return the result of work with files; raises `ConfigurationError` when their disk does not answer."""
-    try:
-        return await _FILES.run(work, seconds=seconds, what=what)
-    except TimeoutError as error:
-        raise ConfigurationError(
-            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
-            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR.",
-            kind=ErrorKind.FILESYSTEM,
-        ) from error
 
 
 def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageWriter]:

@@ -119,12 +119,13 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe
         pings = kept[probe.name].pings if probe.name in kept else Pings()
         return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
     from claudeops import logs  # noqa: PLC0415 - as above
-    from claudeops.app.cell import NO_LOOKS, choose_cell, choose_looks, search_looks  # noqa: PLC0415 - as above
+    from claudeops.app.cell import NO_LOOKS, choose_cell, choose_looks, trying  # noqa: PLC0415 - as above
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
 
-    log = logs.get_logger()
-    cell = await choose_cell(settings, log) if isinstance(probe.look, CommandLook) else None
-    looks = NO_LOOKS if cell is None else await choose_looks(search_looks(settings, cell), log)
+    log, cell, looks = logs.get_logger(), None, NO_LOOKS
+    if isinstance(probe.look, CommandLook):
+        async with trying(settings) as trial:
+            cell, looks = await choose_cell(trial, log), await choose_looks(trial, log)
     return await looker(settings, clock=Clock(), log=log, cell=cell, looks=looks).look(probe)
 
 

@@ -9,8 +9,7 @@ from functools import partial
 import anyio
 import click
 
-from claudeops.app.daemon import run_daemon
-from claudeops.app.node import open_node
+from claudeops.app.cell import make_directories, trying
 from claudeops.cli.early_signals import catch
 from claudeops.cli.reply import Exit, exit_for
 from claudeops.cli.start import listening, start
@@ -58,10 +57,17 @@ async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     become_subreaper()
     # Entered before the node is opened: what it recovers of a dead daemon is printed too.
     with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
-        async with open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:
-            if live:
-                click.echo(_places(settings))
-            await run_daemon(node, shutdown)
+        shutdown.check()
+        await make_directories(settings)
+        async with trying(settings) as trial:
+            # Half of what a daemon consists of: it is loaded while the trial waits for its processes.
+            from claudeops.app.daemon import run_daemon  # noqa: PLC0415 - see above
+            from claudeops.app.node import open_node  # noqa: PLC0415 - see above
+
+            async with open_node(settings, log=log, hub=hub, shutdown=shutdown, trial=trial) as node:
+                if live:
+                    click.echo(_places(settings))
+                await run_daemon(node, shutdown)
 
 
 def _places(settings: Settings) -> str:
