@@ -34,7 +34,7 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
 from claudeops.policy.tiers import JudgeScope, judge, parse_policy, tier_policy
 from claudeops.settings.files import packaged
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 from claudeops.store.database import uncounted
 from claudeops.store.migrate import migrate
 from claudeops.store.store import Store, open_store

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 from support.doses import drawn
 from support.rule_cell import cell_fault, run
 from support.rule_runs import LEAST, Tally, draw, execute

@@ -9,7 +9,7 @@ from pathlib import Path
 from claudeops.domain.calls import ToolCall, Verdict
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.policy.tiers import JudgeScope, TierPolicy, judge, parse_policy, tier_policy
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 
 DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)

@@ -23,7 +23,7 @@ from claudeops.policy.policy_file import read_document
 from claudeops.policy.rule_book import FIND, SHELLS, WRAPPERS
 from claudeops.policy.rules import CommandRule
 from claudeops.policy.tiers import JudgeScope, Policy, explain, parse_policy, tier_policy
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 from support import rule_world as world
 from support.rule_calls import CallMaker
 from support.rule_cell import STAND_INS, Seen, cell_fault, installed, run

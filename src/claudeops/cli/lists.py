@@ -24,6 +24,7 @@ from claudeops.cli.text.layout import (
 from claudeops.domain.actions import Recheck
 from claudeops.domain.answers import plain
 from claudeops.domain.chains.cooldown import Left
+from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import Connection, events, opened, services
 from claudeops.store.reading.events import EventEntry
@@ -94,10 +95,11 @@ def print_actions(wanted: Listing, *, shape: AnswerShape) -> int:
 
 def _limits_left(connection: Connection, service: str | None, now: datetime) -> Sequence[Left]:
     """Return the limits that anything has touched, by the policy in force; only those of a service, if one is named."""
-    from claudeops.app.limits import escalation_rules  # noqa: PLC0415 - the other lists need no policy
-    from claudeops.settings import load_settings  # noqa: PLC0415 - as above
+    from claudeops.settings import policy_in_force  # noqa: PLC0415 - the other lists need no policy
 
-    rules = escalation_rules(load_settings(os.environ, cwd=Path.cwd()).settings)
+    policy = policy_in_force(os.environ, cwd=Path.cwd())
+    # What is used and left of a limit follows from these two; the other rules are about what comes next.
+    rules = EscalationRules(max_tier=1, dry_run=False, tiers=(), limits=policy.limits, other_names=policy.other_names)
     return services.limits_left(connection, rules, now, service=service)
 
 

@@ -9,15 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # see above
-    from claudeops.settings.load import (
-        fragment_texts,
-        load_settings,
-        policy_document,
-        policy_of,
-        require_credentials,
-    )
+    from claudeops.settings.load import load_settings, require_credentials
     from claudeops.settings.model import Loaded, Settings
     from claudeops.settings.places import prepare_directories, require_repos, unusable_directories
+    from claudeops.settings.policy import fragment_texts, policy_document, policy_in_force, policy_of
     from claudeops.settings.sessions import TierSettings
     from claudeops.settings.where import state_dir
 
@@ -28,6 +23,7 @@ __all__ = [
     "fragment_texts",
     "load_settings",
     "policy_document",
+    "policy_in_force",
     "policy_of",
     "prepare_directories",
     "require_credentials",
@@ -37,8 +33,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "load": ("fragment_texts", "load_settings", "policy_document", "policy_of", "require_credentials"),
+    "load": ("load_settings", "require_credentials"),
     "model": ("Loaded", "Settings"),
+    "policy": ("fragment_texts", "policy_document", "policy_in_force", "policy_of"),
     "places": ("prepare_directories", "require_repos", "unusable_directories"),
     "sessions": ("TierSettings",),
     "where": ("state_dir",),

@@ -11,11 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.alerts.rules import NO_RULES, Rules
+from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
 from claudeops.formats.alerts import read_rules
 from claudeops.settings.files import read_toml, toml_file
+from claudeops.settings.reader import VariableReader
+from claudeops.settings.where import ALERTS, MAX_TIER
 
-VARIABLE: Final = "CLAUDEOPS_ALERTS_PATH"
+VARIABLE: Final = ALERTS.name
+
+_ROOT: Final = Path("/")
+_KNOWN: Final = {each.name: each for each in (ALERTS, MAX_TIER)}
 
 
 def alerts_file(named: Path | None, *, root: Path) -> Path | None:
@@ -29,6 +34,13 @@ def load_alerts(path: Path | None, *, highest_tier: int) -> Rules:
         return NO_RULES
     read = partial(read_rules, highest_tier=highest_tier, file=path.name)
     return read_toml(path, read, variable=VARIABLE, what="file of alerts")
+
+
+def declared_sources(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> tuple[AlertSource, ...]:
+    """Return who may send alerts as the settings have it."""
+    reader = VariableReader(environ, _KNOWN, cwd=cwd)
+    path = alerts_file(reader.path(VARIABLE), root=root)
+    return load_alerts(path, highest_tier=reader.whole(MAX_TIER.name)).sources
 
 
 def signing_secrets(rules: Rules, environ: Mapping[str, str]) -> Mapping[str, str]:

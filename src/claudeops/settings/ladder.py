@@ -18,9 +18,8 @@ from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import NEVER_WHOLE, is_directory, is_file, is_there
 from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, has_own_form
 from claudeops.settings.files import load_prompt
-from claudeops.settings.fill import fill
 from claudeops.settings.model import PER_TIER
-from claudeops.settings.reader import VariableReader
+from claudeops.settings.reader import VariableReader, fill
 from claudeops.settings.sessions import TierSettings
 from claudeops.settings.variables import (
     HARNESS_MODELS,

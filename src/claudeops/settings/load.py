@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +17,6 @@ from urllib.parse import urlsplit
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.files import is_there
-from claudeops.policy.tiers import Policy, PolicyDocument, PolicyFault, parse_policy, read_document
 from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE
 from claudeops.settings.alerts import alerts_file, load_alerts, signing_secrets
 from claudeops.settings.environ import (
@@ -35,13 +33,8 @@ from claudeops.settings.environ import (
     without_services,
 )
 from claudeops.settings.files import (
-    default_policy_parts,
-    default_policy_path,
     load_schema,
-    policy_fragments,
-    read_text,
 )
-from claudeops.settings.fill import fill
 from claudeops.settings.headers import load_secret_headers
 from claudeops.settings.ladder import check_schedule, idle_schedule, idle_tiers, read_budgets, read_tiers
 from claudeops.settings.model import (
@@ -62,7 +55,8 @@ from claudeops.settings.model import (
 from claudeops.settings.notify import read_digest_cron, read_notify
 from claudeops.settings.oidc import read_oidc
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
-from claudeops.settings.reader import VariableReader, read_public_urls
+from claudeops.settings.policy import POLICY_VARIABLE, load_policy
+from claudeops.settings.reader import VariableReader, fill, read_public_urls
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -87,16 +81,10 @@ from claudeops.settings.sessions import (
 from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES, Hides, is_text, quoted
 from claudeops.settings.where import BudgetSettings
 
-_PARTS: Final = default_policy_parts()
-
-
-POLICY_VARIABLE: Final = "CLAUDEOPS_POLICY_PATH"
-
 _ROOT: Final = Path("/")
 _KEY: Final = "ANTHROPIC_API_KEY"
 _TOKEN: Final = "CLAUDE_CODE_OAUTH_TOKEN"  # noqa: S105 - the name of a variable
 _SELF_TEST: Final = "CLAUDEOPS_CLI_SELF_TEST"
-_MOST_BYTES: Final = 4 * 1024 * 1024
 _FOUND: Final[Mapping[Hides, Callable[[str, str], Iterable[tuple[str, str]]]]] = {
     Hides.ALL: lambda name, value: [(name, value)],
     Hides.IN_URL: in_url,
@@ -130,7 +118,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     tiers = read_tiers(reader, environ, budgets=tier_budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
-    policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
+    policy_path = reader.path(POLICY_VARIABLE)
     probes = read_probes_file(reader, environ, root=root)
     alerts_path = alerts_file(reader.path(ALERTS_VARIABLE), root=root)
     alerts = load_alerts(alerts_path, highest_tier=max_tier)
@@ -305,87 +293,3 @@ def _secrets(
     yield from in_environment("passed on to sessions", passed_on)
     yield from in_environment("of the daemon", {name: environ[name] for name in PROXIES if name in environ})
     yield from referred_secrets(reader, environ)
-
-
-# --- policy -----------------------------------------------------------------------------------------
-
-
-def load_policy(named: Path | None, *, parts: tuple[Path, ...] = _PARTS) -> Policy:
-    """Return the policy of the named file, else the default, which ``parts`` hold.
-
-    Raises `ConfigurationError` with file, line and remedy.
-    """
-    if named is None:
-        return _default(parts)
-    text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
-    try:
-        return parse_policy(text, default=default_text(parts), fragments=fragment_texts())
-    except PolicyFault as fault:
-        raise _refusal(fault, named, parts) from None
-
-
-def policy_of(text: str) -> Policy:
-    """Return the policy of a file's text. Raises `ConfigurationError` with line and remedy."""
-    try:
-        return parse_policy(text, default=default_text(), fragments=fragment_texts())
-    except PolicyFault as fault:
-        place = f"in what it extends, {fault.extended}, line" if fault.extended else "line"
-        raise ConfigurationError(f"The policy file: {place} {fault.line}: {fault}.") from None
-
-
-def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, PolicyDocument]:
-    """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable.
-
-    The default is a directory. Raises `ConfigurationError` with file, line and remedy.
-    """
-    named = file or VariableReader(environ, KNOWN, cwd=cwd).path(POLICY_VARIABLE)
-    try:
-        if named is None:
-            return default_policy_path(), read_document(default_text())
-        text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
-        return named, read_document(text, default=default_text(), fragments=fragment_texts())
-    except PolicyFault as fault:
-        raise _refusal(fault, named) from None
-
-
-def default_text(parts: tuple[Path, ...] = _PARTS) -> str:
-    """Return the text of the policy that ships: its parts, one after another."""
-    origin = f"The default of {POLICY_VARIABLE}"
-    return "\n".join(read_text(path, origin=origin, what="policy", limit=_MOST_BYTES) for path in parts)
-
-
-def fragment_texts() -> dict[str, str]:
-    """Return the texts of the shipped fragments, by name."""
-    return {
-        name: read_text(path, origin=f"The fragment {name}", what="policy", limit=_MOST_BYTES)
-        for name, path in policy_fragments().items()
-    }
-
-
-@cache
-def _default(parts: tuple[Path, ...]) -> Policy:
-    try:
-        return parse_policy(default_text(parts))
-    except PolicyFault as fault:
-        raise _refusal(fault, None, parts) from None
-
-
-def _refusal(fault: PolicyFault, named: Path | None, parts: tuple[Path, ...] = _PARTS) -> ConfigurationError:
-    """Return the sentence for a fault in the named file, or in what it extends; without a name, in the default."""
-    origin, path, line = POLICY_VARIABLE, named, fault.line
-    if fault.extended in policy_fragments():
-        origin, path = f"The fragment {fault.extended}", policy_fragments()[fault.extended]
-    elif fault.extended or path is None:
-        origin = f"The default of {POLICY_VARIABLE}"
-        path, line = _part_line(fault.line, parts)
-    return ConfigurationError(f"{origin}: {path}, line {line}: {fault}.")
-
-
-def _part_line(line: int, parts: tuple[Path, ...]) -> tuple[Path, int]:
-    """Return the part that a line of the default's whole text is from, and the line's number in it."""
-    for path in parts[:-1]:
-        count = default_text((path,)).count("\n") + 1
-        if line <= count:
-            return path, line
-        line -= count
-    return parts[-1], line

@@ -49,7 +49,7 @@ from claudeops.settings.variables import (
     url,
     whole,
 )
-from claudeops.settings.where import BudgetSettings, PlaceSettings
+from claudeops.settings.where import ALERTS, POLICY, BudgetSettings, PlaceSettings
 from claudeops.structs import replace
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
@@ -78,7 +78,7 @@ class AlertSettings:
     """The file of alerts."""
 
     path: Path | None = derived(  # None: nobody may send alerts
-        configuration("CLAUDEOPS_ALERTS_PATH", "TOML file of alerts", "`/app/config/alerts.toml`, if it exists")
+        ALERTS
     )
     rules: Rules = derived()  # as the file was at the start
     env: Mapping[str, str] = derived(shown=False)  # the variables by which senders sign, as far as they are set
@@ -320,7 +320,7 @@ class Settings:
     completion: CompletionSettings = group(CompletionSettings)
     cell: CellSettings = group(CellSettings)
     policy_path: Path | None = derived(  # None: the default policy
-        configuration("CLAUDEOPS_POLICY_PATH", "TOML file with the rules for tool calls", "the one that ships")
+        POLICY
     )
     policy: Policy = derived(shown=False)  # checked when the settings are loaded
     probes: ProbeSettings = group(ProbeSettings)

@@ -1,4 +1,4 @@
-"""Reads single variables from the environment: checks type and bounds, and reports a wrong value in one clear sentence.
+"""Reads variables from the environment: checks type and bounds, and reports a wrong value in one clear sentence.
 
 URLs are checked too, but never shown, because they may hold passwords.
 """
@@ -14,9 +14,10 @@ from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, ValueKind, Variable, is_text, quoted
+from claudeops.settings.variables import FILE_SUFFIX, HIGHEST_TIER, ValueKind, Variable, is_text, plain_fields, quoted
 
 N = TypeVar("N", int, float)
+T = TypeVar("T")
 
 _SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
 _FEWEST_CHARACTERS: Final = 16  # of a secret that lets its owner in
@@ -332,3 +333,59 @@ def _split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return None if any(character.isspace() for character in url) else parts
+
+
+# --- groups --------------------------------------------------------------------------------------------
+
+
+_SHARE_OF_GREATER: Final = 0.9
+"""A default that does not fit below another time becomes this share of it."""
+
+_READ: Final[Mapping[ValueKind, Callable[[VariableReader, str], object]]] = {
+    ValueKind.TEXT: VariableReader.text,
+    ValueKind.PROSE: VariableReader.prose,
+    ValueKind.ADDRESS: read_address,
+    ValueKind.MODEL: VariableReader.model,
+    ValueKind.SECONDS: VariableReader.number,
+    ValueKind.WHOLE: VariableReader.whole,
+    ValueKind.MONEY: VariableReader.number,
+    ValueKind.SWITCH: VariableReader.switch,
+    ValueKind.CHOICE: VariableReader.choice,
+    ValueKind.FILE: VariableReader.path,
+    ValueKind.DIRECTORY: VariableReader.path,
+    ValueKind.NAMES: VariableReader.names,
+    ValueKind.TIERS: read_tier_list,
+    ValueKind.NETWORKS: read_networks,
+    ValueKind.PATHS: VariableReader.paths,
+    ValueKind.TOOLS: VariableReader.tools,
+    ValueKind.URL: read_http_url,
+    ValueKind.SECRET: VariableReader.secret,
+    ValueKind.TOKEN: VariableReader.token,
+    ValueKind.LONG_TOKEN: read_long_token,
+    ValueKind.SECRET_URL: read_http_url,
+}
+
+
+def fill(group: type[T], reader: VariableReader, /, *, tier: int | None = None, **derived: object) -> T:
+    """Return a group of settings; ``tier`` stands in the names of its variables. Raises `ConfigurationError`."""
+    plain = {field: _value(reader, variable, tier) for field, variable in plain_fields(group)}
+    make: Callable[..., T] = group
+    return make(**plain, **derived)
+
+
+def _value(reader: VariableReader, variable: Variable[object], tier: int | None) -> object:
+    name = variable.name.replace("{n}", str(tier))
+    return _time_below(reader, name, variable.below) if variable.below else _READ[variable.kind](reader, name)
+
+
+def _time_below(reader: VariableReader, name: str, greater: str) -> float:
+    """Return a time in seconds that is below another one."""
+    limit, value = reader.number(greater), reader.number(name)
+    if value < limit:
+        return value
+    if not reader.is_set(name):
+        return limit * _SHARE_OF_GREATER
+    raise ConfigurationError(
+        f"{name} is {value:g} s, not below {greater}, which is {limit:g} s{by_default(reader, greater)}: "
+        "lower the first, or raise the second."
+    )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from claudeops.settings.variables import (
     HARNESSES,
-    HIGHEST_TIER,
     ONE_DAY,
     ONE_MONTH,
     PROVIDER_SWITCHES,
@@ -34,7 +33,7 @@ from claudeops.settings.variables import (
     url,
     whole,
 )
-from claudeops.settings.where import TIMEZONE
+from claudeops.settings.where import MAX_TIER, TIMEZONE
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
     from claudeops.domain.schedules.plan import SchedulePlan
@@ -99,9 +98,7 @@ class ScheduleSettings:
 class LadderSettings:
     """How far a chain may escalate."""
 
-    max_tier: int = setting(
-        whole("CLAUDEOPS_MAX_TIER", "3", 1, HIGHEST_TIER, "highest tier that may run; how many tiers there are")
-    )
+    max_tier: int = setting(MAX_TIER)
     dry_run: bool = setting(
         switch("CLAUDEOPS_DRY_RUN", "false", "observe only: wishes to escalate are recorded, not followed")
     )

@@ -1,4 +1,4 @@
-"""What quick commands read, declared apart from the other settings: where things are, and what a day may cost.
+"""What quick commands read, declared apart from the other settings: where things are, what a day may cost, which files.
 
 Raises `ConfigurationError` like all of the settings.
 """
@@ -14,7 +14,9 @@ from claudeops.errors import ConfigurationError
 from claudeops.files import is_directory
 from claudeops.settings.reader import VariableReader, by_default, read_address_of_database, read_database_url
 from claudeops.settings.variables import (
+    HIGHEST_TIER,
     Hides,
+    configuration,
     declared_by,
     derived,
     directory,
@@ -24,6 +26,7 @@ from claudeops.settings.variables import (
     setting,
     settings_group,
     text,
+    whole,
 )
 
 STATE: Final = "CLAUDEOPS_STATE_DIR"
@@ -71,6 +74,11 @@ class BudgetSettings:
     daily_usd: float = setting(money(DAILY_BUDGET, "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"))
 
 
+POLICY: Final = configuration("CLAUDEOPS_POLICY_PATH", "TOML file with the rules for tool calls", "the one that ships")
+ALERTS: Final = configuration("CLAUDEOPS_ALERTS_PATH", "TOML file of alerts", "`/app/config/alerts.toml`, if it exists")
+MAX_TIER: Final = whole(
+    "CLAUDEOPS_MAX_TIER", "3", 1, HIGHEST_TIER, "highest tier that may run; how many tiers there are"
+)
 TIMEZONE: Final = text(
     "CLAUDEOPS_TIMEZONE",
     "IANA time zone in which `CLAUDEOPS_CRON` is read, and at whose midnight a day's budget begins anew",

@@ -45,6 +45,8 @@ QUICK: Final = {
     "why": 126,
     "list-events": 100,
     "list-checks": 100,
+    "list-actions": 154,
+    "list-sources": 69,
     "stats": 69,
     "spend": 69,
     "audit verify": 78,
@@ -61,9 +63,7 @@ QUICK: Final = {
 
 THOROUGH: Final = {
     "stop 3": 310,
-    "list-sources": 164,
     "alerts replay nothing.json": 278,
-    "list-actions": 192,
     "probe": 376,
     "policy show": 273,
     "policy replay nothing.toml": 294,
@@ -85,7 +85,7 @@ THOROUGH: Final = {
     "migrate-from nothing.db": 302,
     "login-link": 299,
     "tail --no-follow": 319,
-    "run": 513,
+    "run": 291,  # before the trial of isolation begins, beside which the rest is loaded
     "bootstrap": 528,
 }
 """The same of commands that read all settings, run something, or judge."""

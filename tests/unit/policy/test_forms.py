@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.policy.tiers import explain, parse_policy, tier_policy
-from claudeops.settings.load import fragment_texts
+from claudeops.settings.policy import fragment_texts
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, sections
 
 FRAGMENTS = fragment_texts()

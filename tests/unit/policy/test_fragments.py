@@ -10,7 +10,7 @@ from claudeops.domain.calls import VerdictKind
 from claudeops.policy.programs.statements import refuse_sql
 from claudeops.policy.tiers import Policy, PolicyFault, parse_policy, tier_policy
 from claudeops.settings.files import policy_fragments
-from claudeops.settings.load import fragment_texts
+from claudeops.settings.policy import fragment_texts
 from support.checkout import ROOT
 from support.doses import drawn
 from support.policy_cases import DEFAULT_TEXT, POLICY, TIERS, judged, rows, sections

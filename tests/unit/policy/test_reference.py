@@ -12,7 +12,7 @@ from claudeops.policy.matching import ARGUMENT_CHECKS
 from claudeops.policy.never import refuse_line, refuse_text
 from claudeops.policy.policy_tables import BUILT_IN_TOOLS, TABLES
 from claudeops.policy.tiers import parse_policy
-from claudeops.settings.load import fragment_texts
+from claudeops.settings.policy import fragment_texts
 from support.checkout import ROOT
 from support.policy_cases import DEFAULT_TEXT
 

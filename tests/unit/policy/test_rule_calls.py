@@ -12,7 +12,7 @@ import pytest
 
 from claudeops.policy.arguments import KINDS
 from claudeops.policy.rules import CommandRule
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 from claudeops.structs import replace
 from support import rule_world as world
 from support.rule_calls import CallMaker

@@ -11,7 +11,7 @@ import pytest
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.policy.tiers import read_document
 from claudeops.settings.files import default_policy_parts, default_policy_path
-from claudeops.settings.load import default_text, load_policy
+from claudeops.settings.policy import default_text, load_policy
 
 TIERS = '[tiers.1]\ntools = ["Bash"]\n'
 

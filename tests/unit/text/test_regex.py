@@ -21,7 +21,7 @@ import claudeops.policy
 import claudeops.text
 import claudeops.wording
 from claudeops.policy.tiers import parse_policy
-from claudeops.settings.load import default_text
+from claudeops.settings.policy import default_text
 from claudeops.text import glob, regex
 
 # Its three expressions are taken by `re` in one way only, and it runs over every line; the import contract says so too.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, present
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, count_of, table
-from claudeops.cli.with_settings import read_settings
 from claudeops.domain.answers import plain
+from claudeops.settings.alerts import declared_sources
 from claudeops.store.reading import opened
 from claudeops.store.reading.sources import SourceEntry, listed
 from claudeops.text.escapes import visible
@@ -22,7 +24,7 @@ def print_sources(*, shape: AnswerShape) -> int:
     """Print who sends; return the exit status."""
 
     def ask(_: datetime) -> CommandAnswer:
-        declared = read_settings().alerts.rules.sources
+        declared = declared_sources(os.environ, cwd=Path.cwd())
         with opened(database_url()) as connection:
             found = listed(connection, declared)
         return CommandAnswer(body={"sources_count": len(found), "sources": plain(found)}, draw=partial(_drawn, found))
