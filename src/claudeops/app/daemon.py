@@ -138,7 +138,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(manager.show_life)
         names = ", ".join(plan.name for plan in keeper.plans)
         node.log.info(LogEvent.DAEMON_READY, schedule=names, max_tier=node.settings.ladder.max_tier)
-        _spare_pauses()
+        _spare_pauses(node)
         await shutdown.requested.wait()
         keeper.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
@@ -149,12 +149,13 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     await _remove(file)
 
 
-def _spare_pauses() -> None:
-    """Keep the search for circles in memory from stopping everybody for a tenth of a second, again and again.
+def _spare_pauses(node: Node) -> None:
+    """Load what the first report needs; keep the search for circles in memory from stopping everybody again and again.
 
     What a start has left is never garbage, and is most of what there is to look through. Of the rest all is looked
     through after half a million new objects that were not freed at once, instead of seventy thousand.
     """
+    _ = node.context.completion.schema.compiled  # else the first session waits for the import of its library
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 25)

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeVar
 
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_file, is_there
+from claudeops.formats.report.response_schema import is_shipped
 from claudeops.settings.variables import prompt_variable
 from claudeops.text.toml_file import TomlFault
 
@@ -128,7 +129,7 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     origin = SCHEMA_VARIABLE if named is not None else f"The default of {SCHEMA_VARIABLE}"
     text = read_text(path, origin=origin, what="schema", limit=MOST_CONFIG_BYTES)
     schema = _json(text, path, origin=origin, what="schema")
-    fault = _schema_fault(schema)
+    fault = None if is_shipped(text) else _schema_fault(schema)
     if fault is not None:
         raise ConfigurationError(
             f"{origin} leads to {path}, which {fault}: correct the schema, or set another one.",

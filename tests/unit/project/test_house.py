@@ -150,6 +150,7 @@ TYPE_BLOCKS: Final = {
     "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
     "claudeops.engine.meter.availability": "SQL: commands that only read the wiring do without",
     "claudeops.engine.estate": "SQL: commands that only read the manifests do without",
+    "claudeops.formats.report.response_schema": "jsonschema: a start with the schema that ships does without its 35 ms",
     "claudeops.formats.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
     "claudeops.engine.cell.headers.authority": "cryptography: a daemon that adds no header does without its 100 ms",
     "claudeops.notify.slack_socket": "Slack's SDK: the process alone imports it, and the daemon knows its lines",

@@ -1,20 +1,20 @@
-"""The response schema: the operator's file, checked and compiled once."""
+"""The response schema: the operator's file, or the one that ships; checked once, compiled for the first report."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from jsonschema import Draft7Validator, FormatChecker, SchemaError, ValidationError, validators
-
-from claudeops.text import regex
+if TYPE_CHECKING:
+    from claudeops.formats.report.draft7 import Draft7
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses a single argument of 128 KiB
-_MOST_ERRORS: Final = 8  # sentences about one candidate; a model corrects no more at a time
-_SENTENCE_LENGTH: Final = 240  # characters
+_SHIPPED: Final = "036e43746c6f945b8215ea4dfbdf518863d1cbdd09d84a247499f1861810735a"
+"""SHA-256 of the schema that ships, of which a test says that it is valid: a start does without the library then."""
 
 # Where draft-07 nests schemas in schemas. A property may well be called "format": names are not keywords.
 _SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "definitions", "dependencies")
@@ -32,11 +32,8 @@ _REFUSED: Final = {
 class ReportSchema:
     """The JSON Schema (draft-07) that reports are validated against."""
 
-    __slots__ = ("_minified", "_validator", "shape")
-
     def __init__(self, schema: Mapping[str, object], minified: str) -> None:
         self.shape = schema
-        self._validator = _Validator(schema)
         self._minified = minified
 
     @classmethod
@@ -51,12 +48,10 @@ class ReportSchema:
         if not isinstance(dialect, str) or dialect.rstrip("#") != _DRAFT_7:
             raise ValueError(f'the response schema must be draft-07: set $schema to "{_DRAFT_7}#"')
         try:
-            # The format check finds broken regular expressions, which would otherwise fail at the first report.
-            Draft7Validator.check_schema(schema, format_checker=_EXPRESSIONS)
+            fault = "" if is_shipped(text) else _fault_of(schema)
+            if fault:
+                raise ValueError(f"the response schema is not a draft-07 schema: {fault}")
             _refuse_keywords(schema)
-        except SchemaError as error:
-            why = f" of google-re2: {error.cause}" if isinstance(error.cause, regex.ExpressionError) else ""
-            raise ValueError(f"the response schema is not a draft-07 schema: {_sentence(error)}{why}") from None
         except RecursionError:
             raise ValueError("the response schema is nested too deeply; keep it flat") from None
         if schema.get("type") != "object":
@@ -73,61 +68,35 @@ class ReportSchema:
         """The schema as one line of ASCII: what ``--json-schema`` takes."""
         return self._minified
 
+    @cached_property
+    def compiled(self) -> Draft7:
+        """The schema as the library has it; the first look imports that."""
+        from claudeops.formats.report.draft7 import Draft7  # noqa: PLC0415 - see there
+
+        return Draft7(self.shape)
+
     def errors(self, candidate: object) -> tuple[str, ...]:
         """Return what is wrong with a candidate, as sentences that begin with a JSON path; ``()`` when it is valid.
 
         At most eight sentences of bounded length. Never raises, whatever the candidate holds.
         """
         try:
-            return tuple(_sentence(error) for error in islice(self._validator.iter_errors(candidate), _MOST_ERRORS))
+            return self.compiled.errors(candidate)
         except RecursionError:
             return ("$: nested too deeply",)
         except (OverflowError, ValueError):  # multipleOf beyond any float; repr() of an integer of 4300 digits
             return ("$: holds a number that is too large",)
 
 
-# The library's own versions match a model's text with Python's `re`, which a hostile text can keep busy for minutes.
-def _pattern(_validator: Any, pattern: str, instance: object, _schema: object) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not regex.search(pattern, instance):
-        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+def is_shipped(text: str) -> bool:
+    """Return whether this is the schema that ships, to the letter; any other is checked as a whole."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() == _SHIPPED
 
 
-def _pattern_properties(
-    validator: Any, patterns: Mapping[str, object], instance: object, _schema: object
-) -> Iterator[ValidationError]:
-    for pattern, schema in patterns.items():
-        for name, value in instance.items() if isinstance(instance, dict) else ():
-            if regex.search(pattern, name):
-                yield from validator.descend(value, schema, path=name, schema_path=pattern)
+def _fault_of(schema: Mapping[str, object]) -> str:
+    from claudeops.formats.report.draft7 import fault_of  # noqa: PLC0415 - see there
 
-
-def _additional_properties(
-    validator: Any, allowed: object, instance: object, schema: Mapping[str, object]
-) -> Iterator[ValidationError]:
-    patterns = schema.get("patternProperties")
-    if isinstance(patterns, dict) and isinstance(instance, dict):
-        schema = {keyword: value for keyword, value in schema.items() if keyword != "patternProperties"}
-        named = (name for name in instance if not any(regex.search(pattern, name) for pattern in patterns))
-        instance = {name: instance[name] for name in named}
-    yield from Draft7Validator.VALIDATORS["additionalProperties"](validator, allowed, instance, schema)
-
-
-def _is_expression(value: object) -> bool:
-    if isinstance(value, str):
-        regex.check(value)
-    return True
-
-
-_Validator: Final = validators.extend(  # type: ignore[no-untyped-call]
-    Draft7Validator,
-    {
-        "pattern": _pattern,
-        "patternProperties": _pattern_properties,
-        "additionalProperties": _additional_properties,
-    },
-)
-_EXPRESSIONS: Final = FormatChecker(formats=())
-_EXPRESSIONS.checks("regex", raises=regex.ExpressionError)(_is_expression)
+    return fault_of(schema)
 
 
 def _parsed(text: str) -> dict[str, object]:
@@ -168,9 +137,3 @@ def _walk(schema: object, path: str) -> Iterator[tuple[str, Mapping[str, object]
             yield from _walk(part, f"{path}.{keyword}[{index}]")
     for keyword in _SCHEMAS:
         yield from _walk(schema.get(keyword), f"{path}.{keyword}")
-
-
-def _sentence(error: ValidationError | SchemaError) -> str:
-    """Return path and message in one line, cut, because the message repeats a value of any length."""
-    sentence = " ".join(f"{error.json_path}: {error.message}".split())
-    return sentence if len(sentence) <= _SENTENCE_LENGTH else sentence[: _SENTENCE_LENGTH - 1] + "…"

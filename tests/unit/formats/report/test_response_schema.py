@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
+from claudeops.formats.report.draft7 import fault_of
 from claudeops.formats.report.extraction import ReportSchema
+from claudeops.formats.report.response_schema import is_shipped
+from claudeops.settings.files import SCHEMA_FILE, packaged
 from support.reports import ALARM, HEALTHY, SCHEMA, SCHEMA_TEXT, changed, found
 
 
@@ -156,3 +161,31 @@ def test_keys_beside_the_patterns_are_additional_ones() -> None:
 def test_a_pattern_that_google_re2_does_not_take_is_refused_with_the_reason(keyword: str) -> None:
     with pytest.raises(ValueError, match=r"is not a 'regex' of google-re2: invalid perl operator"):
         ReportSchema.load(f'{{"type": "object", {keyword}}}')
+
+
+def test_the_schema_that_ships_is_checked_here_and_not_at_every_start() -> None:
+    """Its digest stands in the code: whoever changes it puts the new one there."""
+    shipped = (packaged("schemas") / SCHEMA_FILE).read_text(encoding="utf-8")
+    assert is_shipped(shipped)
+    assert fault_of(json.loads(shipped)) == ""
+    assert ReportSchema.load(shipped).shape == ReportSchema.load(f"{shipped} ").shape
+
+
+def test_a_copy_of_it_that_was_edited_is_checked() -> None:
+    shipped = (packaged("schemas") / SCHEMA_FILE).read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="is not a draft-07 schema"):
+        ReportSchema.load(shipped.replace('"type": "object"', '"type": "objekt"'))
+
+
+def test_a_start_with_the_schema_that_ships_does_without_the_library() -> None:
+    code = (
+        "import pathlib, sys\n"
+        "from claudeops.formats.report.extraction import ReportSchema\n"
+        "from claudeops.settings.files import load_schema\n"
+        "schema = ReportSchema.load(load_schema(None, root=pathlib.Path('/nowhere'))[1])\n"
+        "assert 'jsonschema' not in sys.modules\n"
+        "assert schema.errors({}) != ()\n"
+        "assert 'jsonschema' in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
