@@ -20,6 +20,7 @@ from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import keep_estate, probe_watch
 from claudeops.app.wiring import plans, root_session
+from claudeops.domain.alerts.receipt import WEBHOOK
 from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
@@ -44,7 +45,6 @@ from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.structs import replace
-from claudeops.web.ports import WEBHOOK
 
 _MIB: Final = 1024 * 1024
 

@@ -59,6 +59,7 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.metrics import Metrics
 from claudeops.settings import Settings
+from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.database import WAKE_SOCKET, Database
@@ -67,7 +68,6 @@ from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
-from claudeops.web.ports import Logins
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     database: Database  # for what only reads
     tokens: Tokens  # of programs that call
-    logins: Logins  # of people
+    logins: StoredLogins  # of people
     users: Users  # people with a role
     verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
     metrics: Metrics

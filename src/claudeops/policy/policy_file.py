@@ -21,7 +21,6 @@ from typing import Final
 
 import msgspec
 
-from claudeops.policy.migrate import GONE, new_form
 from claudeops.policy.policy_tables import TABLES, DeclaredAction, PolicyDocument, TierEntry, command_fault, group_fault
 from claudeops.text import regex
 from claudeops.text.toml_file import KeyFault, TomlFault, TomlFile, nearest
@@ -125,14 +124,17 @@ class _Reader:
         """Raise `PolicyFault` for an unknown key, with the nearest known one."""
         for path, table in _tables((), self._own):
             known = TABLES.get(_shape(path))
-            for key in table if known is not None else ():
+            for key in table:
+                if known is None or key in known:
+                    continue
+                from claudeops.policy.migrate import GONE, new_form  # noqa: PLC0415 - of faults alone
+
                 if path[:1] == ("commands",) and key in GONE:
                     form = new_form(table)
                     instead = f"write {form}" if form else "write options and arguments"
                     raise self.fault((*path, key), f"{key!r} is of the old form: {instead} ({_MIGRATE})")
-                if key not in (known or ()):
-                    remedy = nearest(key, sorted(known or ()))
-                    raise self.fault((*path, key), f"the key {key!r} is not known here: {remedy}")
+                remedy = nearest(key, sorted(known))
+                raise self.fault((*path, key), f"the key {key!r} is not known here: {remedy}")
 
     def fragments(self, document: PolicyDocument, *, known: Iterable[str]) -> tuple[str, ...]:
         """Return the fragments that are extended; raises `PolicyFault` for unknown ones."""

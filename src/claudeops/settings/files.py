@@ -15,7 +15,6 @@ from typing import Final, Literal, TypeVar
 
 from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_file, is_there
-from claudeops.formats.report.response_schema import is_shipped
 from claudeops.settings.variables import prompt_variable
 from claudeops.text.toml_file import TomlFault
 
@@ -125,6 +124,8 @@ def library_dir(*, root: Path = Path("/")) -> Path:
 
 def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     """Return path and text of the report schema, a valid draft-07 schema of an object."""
+    from claudeops.formats.report.response_schema import is_shipped  # noqa: PLC0415 - most commands read no schema
+
     path = named if named is not None else _default("schemas", SCHEMA_FILE, root=root)
     origin = SCHEMA_VARIABLE if named is not None else f"The default of {SCHEMA_VARIABLE}"
     text = read_text(path, origin=origin, what="schema", limit=MOST_CONFIG_BYTES)

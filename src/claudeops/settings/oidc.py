@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError
-from claudeops.formats.oidc import CLAIM, OidcClient, issuer_fault
 from claudeops.settings.reader import VariableReader
 from claudeops.settings.variables import quoted
+
+if TYPE_CHECKING:
+    from claudeops.formats.oidc import OidcClient
 
 SECRET: Final = "CLAUDEOPS_OIDC_CLIENT_SECRET"  # noqa: S105 - the name of a variable
 
@@ -27,6 +29,8 @@ def read_oidc(reader: VariableReader, public_urls: Sequence[str]) -> OidcClient 
     given = [name for name in _ALL if reader.is_set(name)]
     if not given:
         return None
+    from claudeops.formats.oidc import CLAIM, OidcClient, issuer_fault  # noqa: PLC0415 - most have no provider
+
     if missing := [name for name in _NEEDED if not reader.is_set(name)]:
         verb = "is" if len(missing) == 1 else "are"
         raise ConfigurationError(

@@ -19,6 +19,7 @@ from claudeops.clock import Clock
 from claudeops.domain.access.logins import COOKIE, LONGEST, SECURE_COOKIE, Login, Role, secret_of
 from claudeops.domain.access.tokens import ApiToken, ParsedToken, ScopeKind, TokenState, digest_of, presented, scope_of
 from claudeops.domain.access.users import User, name_key
+from claudeops.domain.alerts.receipt import WEBHOOK
 from claudeops.errors import ErrorKind, StoreError
 from claudeops.formats.senders import is_signed, may_be_signed
 from claudeops.logs import LogEvent, Logger
@@ -27,7 +28,7 @@ from claudeops.store.access.users import Users
 from claudeops.tasks import DatabaseTrouble
 from claudeops.web.connection import NOT_ENCRYPTED, WAS_NOT_ENCRYPTED
 from claudeops.web.endpoints import Caller, Connection
-from claudeops.web.ports import WEBHOOK, Logins, Sources
+from claudeops.web.ports import Logins, Sources
 from claudeops.web.problems import RefusedError
 from claudeops.wording.notices.slack import claimed, signers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -19,9 +19,6 @@ from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.wording.stream import ShownLine
-
-WEBHOOK: Final = "webhook"
-"""The source for which the operator's key stands."""
 
 
 class PolicyInForce(Protocol):

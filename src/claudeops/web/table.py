@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from claudeops.domain.access.tokens import ScopeKind
 from claudeops.domain.alerts.alert import PROBES
-from claudeops.domain.alerts.receipt import Receipt
+from claudeops.domain.alerts.receipt import WEBHOOK, Receipt
 from claudeops.domain.alerts.rules import SenderKind
 from claudeops.domain.probes.probe import PingVerb
 from claudeops.domain.probes.record import ping_line
@@ -25,7 +25,7 @@ from claudeops.store.probes import Probes
 from claudeops.text import regex
 from claudeops.web.authentication import SLACK
 from claudeops.web.endpoints import ANY, Endpoint, Network, WebCall
-from claudeops.web.ports import WEBHOOK, Intake, Interactions, Metrics, Readiness, Sources
+from claudeops.web.ports import Intake, Interactions, Metrics, Readiness, Sources
 from claudeops.web.problems import RefusedError, answer
 from claudeops.wording.notices.slack import payload_of
 

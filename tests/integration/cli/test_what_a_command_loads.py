@@ -63,14 +63,14 @@ QUICK: Final = {
 
 THOROUGH: Final = {
     "stop 3": 310,
-    "alerts replay nothing.json": 278,
+    "alerts replay nothing.json": 274,
     "probe": 376,
     "policy show": 273,
     "policy replay nothing.toml": 294,
     "show-tool Bash": 273,
     "remote-commands": 273,
-    "exec-command tier1 look": 530,
-    "exec-tool check:clock": 506,
+    "exec-command tier1 look": 524,
+    "exec-tool check:clock": 499,
     "show-command tier1": 303,
     "route look": 379,
     "command-graph": 315,
@@ -78,15 +78,15 @@ THOROUGH: Final = {
     "delete-session 3": 310,
     "flush-transcript 3": 391,
     "replay nothing.log": 391,
-    "doctor": 508,
-    "config": 147,
-    "notify test ops": 141,
-    "rehearse": 530,
+    "doctor": 501,
+    "config": 143,
+    "notify test ops": 137,
+    "rehearse": 524,
     "migrate-from nothing.db": 302,
     "login-link": 299,
     "tail --no-follow": 319,
-    "run": 291,  # before the trial of isolation begins, beside which the rest is loaded
-    "bootstrap": 528,
+    "run": 287,  # before the trial of isolation begins, beside which the rest is loaded
+    "bootstrap": 522,
 }
 """The same of commands that read all settings, run something, or judge."""
 

@@ -140,6 +140,7 @@ SMALL: Final = {
     "claudeops.store.tables.all_tables": "who makes or empties a database needs all tables; nothing else does",
     "claudeops.store.tables.events": "a partial index: naming it loads both dialects",
     "claudeops.store.tables.outbox": "its topics are those of notices, which lists do without",
+    "claudeops.formats.report.draft7": "jsonschema: a start with the schema that ships does without its 35 ms",
     "claudeops.text.escapes": "what every screen needs, and none of what approvals are",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
@@ -150,6 +151,7 @@ TYPE_BLOCKS: Final = {
     "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
     "claudeops.engine.meter.availability": "SQL: commands that only read the wiring do without",
     "claudeops.engine.estate": "SQL: commands that only read the manifests do without",
+    "claudeops.settings.oidc": "the login provider: most settings name none",
     "claudeops.formats.report.response_schema": "jsonschema: a start with the schema that ships does without its 35 ms",
     "claudeops.formats.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
     "claudeops.engine.cell.headers.authority": "cryptography: a daemon that adds no header does without its 100 ms",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+WEBHOOK: Final = "webhook"
+"""The source for which the operator's key stands."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
