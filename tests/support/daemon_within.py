@@ -40,7 +40,7 @@ class Held:
 
     descriptors: int
     threads: int
-    objects: Counter[str]  # of claudeops' own classes, by their names
+    objects: Counter[str]  # of claudeops' own classes, by their names, and compiled expressions
     bytes: int  # that Python has allocated; nothing unless it is asked to count them
 
 
@@ -50,7 +50,7 @@ def held() -> Held:
     return Held(
         descriptors=len(list(Path("/proc/self/fd").iterdir())),
         threads=threading.active_count(),
-        objects=Counter(kind.__qualname__ for kind in ours if str(kind.__module__).startswith("claudeops.")),
+        objects=Counter(kind.__qualname__ for kind in ours if str(kind.__module__).startswith(("claudeops.", "re2"))),
         bytes=tracemalloc.get_traced_memory()[0],
     )
 

@@ -245,7 +245,11 @@ def expressions(secrets: Iterable[str], *, form: Callable[[str], bytes] = patter
 
 
 def compiled(expression: bytes, *, longest: bool = False) -> BytesPattern:
-    """Return an expression over bytes, compiled; ``longest``: of several matches at one place the longest."""
+    """Return an expression over bytes, compiled; ``longest``: of several matches at one place the longest.
+
+    The caller alone keeps it: the library's own cache would keep the secrets of the last hundred sessions, and for each
+    of them up to a MiB of what was found out while it ran.
+    """
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.max_mem = _MAX_MEMORY
@@ -255,6 +259,7 @@ def compiled(expression: bytes, *, longest: bool = False) -> BytesPattern:
         found: BytesPattern = re2.compile(expression, options)
     except re2.error:  # its text quotes the expression, and with it a secret
         raise ValueError("the secrets make an expression that google-re2 refuses") from None
+    re2.purge()
     return found
 
 

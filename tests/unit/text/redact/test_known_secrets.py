@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,19 @@ def test_no_form_of_a_known_secret_survives(name: str, form: str) -> None:
     assert core(written) not in json.loads(line)["text"]
     assert json.loads(line)["type"] == "user"
     assert b'"n": 1.5' in line
+
+
+def test_no_expression_outlives_its_redactor() -> None:
+    """The library keeps the last 128: the secrets of as many sessions, and up to a MiB for each."""
+
+    def left() -> list[bytes]:
+        kind = type(compiled(b"x"))
+        return [each.pattern for each in gc.get_objects() if isinstance(each, kind)]
+
+    before = left()
+    for number in range(3):
+        Redactor([f"secret-of-session-{number}"]).text("what a session says, and token=another-thing-in-it")
+    assert left() == before
 
 
 def core(written: str) -> str:
