@@ -49,6 +49,14 @@ async def open_tasks() -> AsyncIterator[TaskGroup]:
         raise failure
 
 
+def until_tick(every: float, now: float) -> float:
+    """Return how many seconds are left until a clock that shows ``now`` shows a multiple of ``every`` seconds.
+
+    Loops that rest so long by the monotonic clock wake the process at the same moments, once for all of them.
+    """
+    return (math.floor(now / every) + 1) * every - now
+
+
 class AbandonedError(BaseException):
     """The caller of this thread's work has given up. Not an `Exception`, so that no handler in the work catches it."""
 

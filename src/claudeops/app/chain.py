@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app.daemon import command_runner, healthcheck_ping, run_housekeeping
+from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, run_housekeeping
 from claudeops.app.limits import escalation_rules
 from claudeops.app.node import Node
 from claudeops.clock import Clock
@@ -58,7 +58,9 @@ async def run_chain(
         return root
     queued(root)
     running, ping = RunningSessions(), healthcheck_ping(node)
-    supervisor = node.supervisor(running=running, listeners=[] if ping is None else [ping], chain=root.root_session_id)
+    floor = disk_floor(node, running)
+    listeners = [floor] if ping is None else [floor, ping]
+    supervisor = node.supervisor(running=running, listeners=listeners, chain=root.root_session_id)
 
     async def stop_when_asked() -> None:
         await shutdown.requested.wait()
@@ -69,7 +71,7 @@ async def run_chain(
 
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
-        await tasks.start(run_housekeeping, node, running, ping)
+        await tasks.start(run_housekeeping, node, running, floor, ping)
         tasks.start_soon(command_runner(node, running).run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)

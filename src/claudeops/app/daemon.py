@@ -44,6 +44,7 @@ from claudeops.engine.system import Shutdown, give_memory_back
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
+from claudeops.store.locks import no_check
 from claudeops.structs import replace
 
 _MIB: Final = 1024 * 1024
@@ -107,8 +108,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), notifications(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
-    trim = MemoryTrim(running)
-    listeners: list[SessionListener] = [status, node.metrics, trim, *([] if ping is None else [ping])]
+    trim, floor = MemoryTrim(running), disk_floor(node, running)
+    listeners: list[SessionListener] = [status, node.metrics, trim, floor, *([] if ping is None else [ping])]
     supervisor = told.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
@@ -116,16 +117,15 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         log=node.log,
     )
     node.wake_ups.join(status.wake)
+    lease.changed = status.wake
     async with anyio.create_task_group() as tasks:
-        await tasks.start(run_housekeeping, node, running, ping)
+        await tasks.start(run_housekeeping, node, running, floor, ping)
         tasks.start_soon(keeper.run)
         tasks.start_soon(follow_up_keeper(node).run)
         tasks.start_soon(supervisor.run)
-        tasks.start_soon(rules.run)
-        tasks.start_soon(worker.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
-        for run in (people.run, node.recovery.run, lease.run, trim.run):
+        for run in (rules.run, worker.run, people.run, node.recovery.run, lease.run, trim.run):
             tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
@@ -204,7 +204,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         owner=node.owner,
         clock=node.clock,
         running=running,
-        check_lock=node.check_lock,
+        check_lock=None if node.check_lock is no_check else node.check_lock,
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
         lost=stop_quickly,
         outdated=shutdown.requested.set,
@@ -229,6 +229,7 @@ def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
 async def run_housekeeping(
     node: Node,
     running: RunningSessions,
+    floor: DiskFloor,
     ping: HealthcheckPing | None,
     *,
     task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
@@ -247,9 +248,9 @@ async def run_housekeeping(
         log=node.log,
     )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_disk_floor(node, running).run)
+        await tasks.start(floor.run)
         tasks.start_soon(housekeeping.run)
-        tasks.start_soon(node.wake_ups.run, node.database.version)
+        tasks.start_soon(node.wake_ups.run, node.database.next_version)
         if ping is not None:
             tasks.start_soon(ping.run)
         task_status.started()
@@ -361,7 +362,7 @@ async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None
         tasks.cancel_scope.cancel()
 
 
-def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
+def disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
     """Return the watch over the disks of logs, state, database and sessions."""
     settings, context = node.settings, node.context
     database = sqlite_file(parse_url(settings.places.database_url))

@@ -23,10 +23,13 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Waiter
 
+NextVersion = Callable[[Callable[[object], bool], float], Awaitable[object]]
+"""Looks at the database's version every so many seconds; returns the first that is news, or raises `StoreError`."""
+
 LOOK_SECONDS: Final = 1.0
 """Between two looks at whether anything was written."""
 
-LONGEST_SECONDS: Final = 30.0
+LONGEST_SECONDS: Final = 300.0
 """After which whatever waits looks by itself, whether or not anything was written."""
 
 REST_SECONDS: Final = 0.05
@@ -69,28 +72,32 @@ class WakeUps(msgspec.Struct, kw_only=True):
         for wake in (*self._wakes, *self._wakes_by_others):
             wake()
 
-    async def run(self, version: Callable[[], Awaitable[object]]) -> None:
-        """Take datagrams, and look whether the database has another ``version``, until cancelled."""
+    async def run(self, next_version: NextVersion) -> None:
+        """Take datagrams, and look whether the database has another version, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._receive)
-            await self._look(version)
+            await self._look(next_version)
 
-    async def _look(self, version: Callable[[], Awaitable[object]]) -> None:
-        known: object = None
+    async def _look(self, next_version: NextVersion) -> None:
+        known: object = None  # what was written before the start is not
+        seconds = 0.0
+
+        def is_news(found: object) -> bool:
+            return self._has_written or found != known
+
         while True:
-            found: object
             try:
-                found = await version()
+                found = await next_version(is_news, seconds)
             except StoreError:
                 found = object()  # whatever waits finds out for itself what is wrong, and says so
+                await anyio.sleep(seconds)
             has_written, self._has_written = self._has_written, False
             if found != known:
                 self.wake()
             elif has_written:
                 for wake in self._wakes:
                     wake()
-            known = found
-            await anyio.sleep(self.look_seconds)
+            known, seconds = found, self.look_seconds
 
     async def _receive(self) -> None:
         try:

@@ -21,7 +21,7 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
 from claudeops.store.schedules import Schedules
 from claudeops.structs import replace
-from claudeops.tasks import DatabaseTrouble, Threads
+from claudeops.tasks import DatabaseTrouble, Threads, until_tick
 
 LOOK_SECONDS: Final = 5.0
 """How soon a changed file is read."""
@@ -75,7 +75,7 @@ class OperatorFile(Generic[T]):
         """Look at the file until cancelled."""
         trouble = DatabaseTrouble(self.log, self.about)
         while True:
-            wait = self.look_seconds
+            wait = 0.0
             try:
                 if not self._paused:
                     await self.look()
@@ -85,7 +85,7 @@ class OperatorFile(Generic[T]):
                 trouble.over()
                 if self.path is None:
                     return  # the look has ended the event of a file that an earlier daemon had
-            await anyio.sleep(wait)
+            await anyio.sleep(wait or until_tick(self.look_seconds, anyio.current_time()))
 
     def pause(self) -> None:
         """Read no more."""

@@ -82,8 +82,9 @@ def waking(state_dir: Path) -> Callable[[], None]:
 class Database:
     """An open database. Writes go through one thread and one connection; reads have connections of their own.
 
-    Jobs and queries get a connection and run in a thread. Every method but `close` bounds its own wait, and raises
-    `DatabaseUnavailableError` (locked, full, unreachable: the same call may work later) or `StoreError`.
+    Jobs and queries get a connection and run in a thread. Every method but `close` bounds its own wait, except that
+    `next_version` waits for news, and raises `DatabaseUnavailableError` (locked, full, unreachable: the same call may
+    work later) or `StoreError`.
     """
 
     def __init__(
@@ -173,6 +174,18 @@ class Database:
         if not self._keeps:
             return await self.read(lambda connection: connection.scalar(_SNAPSHOT))
         return await self._writer.run(self._data_version)
+
+    async def next_version(self, is_news: Callable[[object], bool], seconds: float) -> object:
+        """Look at the version every so many seconds, and return the first one that is news; unbounded.
+
+        What is news is decided on any thread. On SQLite a look that finds none wakes the writer's thread alone.
+        """
+        if self._keeps:
+            return await self._writer.watch(self._data_version, is_news, seconds=seconds)
+        while True:
+            await anyio.sleep(seconds)
+            if is_news(found := await self.version()):
+                return found
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""

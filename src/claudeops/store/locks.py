@@ -94,7 +94,7 @@ def hold_database(url: str, *, pause: Callable[[float], None] = time.sleep) -> I
         return
     refuse_network_file(file)
     with _locked_file(_lock_file(file), what=str(file), pause=pause):
-        yield _no_check
+        yield no_check
 
 
 def is_claimed(url: str) -> bool:
@@ -315,7 +315,7 @@ def _holder(connection: Connection) -> str | None:
     return None if row is None else row.application_name or "unknown"
 
 
-def _no_check() -> None:
+def no_check() -> None:
     """Do nothing: a file lock cannot be lost."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -294,3 +295,60 @@ async def test_an_undoing_is_tried_once_more_at_the_end() -> None:
     await writer.close()
 
     assert undo.count == 1
+
+
+# --- the watch ------------------------------------------------------------------------------------------
+
+
+async def test_jobs_run_however_often_the_thread_looks_and_it_looks_however_many_jobs_come(writer: Writer) -> None:
+    looks = itertools.count(1)
+
+    async def keep_busy() -> None:
+        while True:
+            await writer.run(lambda: None)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(keep_busy)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            found = await writer.watch(lambda: next(looks), lambda count: count > 50, seconds=0.0)
+            assert await writer.run(lambda: "done") == "done"
+        tasks.cancel_scope.cancel()
+    assert found == 51
+
+
+async def test_a_look_that_fails_is_the_callers_and_jobs_go_on(writer: Writer) -> None:
+    def fail() -> object:
+        raise DatabaseUnavailableError("the database is away.")
+
+    with pytest.raises(DatabaseUnavailableError, match="away"), anyio.fail_after(PATIENCE_SECONDS):
+        await writer.watch(fail, bool, seconds=0.0)
+    assert await writer.run(lambda: "done") == "done"
+
+
+async def test_a_caller_who_goes_takes_the_watch_away(writer: Writer) -> None:
+    looks: list[int] = []
+    with anyio.move_on_after(0):
+        await writer.watch(lambda: looks.append(0), bool, seconds=0.0)
+    await writer.run(lambda: None)
+    seen = len(looks)
+    for _ in range(20):
+        await writer.run(lambda: None)
+    assert len(looks) == seen
+
+
+async def test_a_watch_ends_with_its_writer(writer: Writer) -> None:
+    ended: list[str] = []
+
+    async def watch() -> None:
+        try:
+            await writer.watch(lambda: None, bool, seconds=3600.0)
+        except StoreError as error:
+            ended.append(str(error))
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await anyio.wait_all_tasks_blocked()
+            await writer.close()
+    assert "shutting down" in ended[0]

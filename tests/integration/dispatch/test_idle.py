@@ -1,13 +1,17 @@
-"""An idle daemon waits to be woken: where nothing can become due, no loop asks the database anything by itself."""
+"""An idle daemon waits to be woken: where nothing can become due, no loop asks the database anything by itself.
+
+What has to be looked at again and again is looked at in the same moments, so that the process rests in between.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -105,10 +109,13 @@ async def loops(store: Store, *waits: Waits) -> AsyncIterator[None]:
 async def test_an_idle_daemon_asks_the_database_nothing_however_often_it_looks(store: Store, tmp_path: Path) -> None:
     looks = 0
 
-    async def version() -> object:
-        nonlocal looks
-        looks += 1
-        return await store.database.version()
+    async def next_version(is_news: Callable[[object], bool], seconds: float) -> object:
+        def counted(found: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return is_news(found)
+
+        return await store.database.next_version(counted, seconds)
 
     ups = WakeUps(file=tmp_path / "wake.sock", log=logs.get_logger(), look_seconds=0.0)
     waits = tuple(Waits() for _ in range(3))
@@ -118,7 +125,7 @@ async def test_an_idle_daemon_asks_the_database_nothing_however_often_it_looks(s
         statements.append(str(about[2]))
 
     async with loops(store, *waits), anyio.create_task_group() as tasks:
-        tasks.start_soon(ups.run, version)
+        tasks.start_soon(ups.run, next_version)
         await until(lambda: looks > 2)
         for waiter in waits:
             ups.join(waiter.wake)
@@ -130,6 +137,23 @@ async def test_an_idle_daemon_asks_the_database_nothing_however_often_it_looks(s
         tasks.cancel_scope.cancel()
     assert statements == []
     assert [waiter.seconds for waiter in waits] == [[math.inf], [math.inf], [math.inf]]
+
+
+async def test_a_look_that_finds_nothing_wakes_no_event_loop(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, looks, woken = asyncio.get_running_loop(), list[object](), list[object]()
+    wake = loop.call_soon_threadsafe
+
+    def counted(*about: Any) -> object:
+        woken.append(about)
+        return wake(*about)
+
+    def is_news(found: object) -> bool:
+        looks.append(found)
+        return len(looks) == LOOKS
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    await store.database.next_version(is_news, 0.0)
+    assert (len(looks), len(woken)) == (LOOKS, 1)
 
 
 async def test_a_notice_that_waits_for_later_is_looked_for_again(store: Store, sqlite: Database) -> None:

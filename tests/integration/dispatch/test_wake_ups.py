@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from claudeops import logs
-from claudeops.dispatch.wake_ups import LONGEST_REST_SECONDS, REST_SECONDS, WakeUps, open_socket
+from claudeops.dispatch.wake_ups import LONGEST_REST_SECONDS, REST_SECONDS, NextVersion, WakeUps, open_socket
 from claudeops.domain.commands import CommandName
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.database import WAKE_SOCKET, waking
@@ -35,6 +36,18 @@ async def unchanged() -> object:
     return 1
 
 
+def seen(version: Callable[[], Awaitable[object]]) -> NextVersion:
+    """Return what looks at a version as a database does."""
+
+    async def next_version(is_news: Callable[[object], bool], seconds: float) -> object:
+        while True:
+            await (anyio.sleep_forever() if seconds == HOURS else anyio.lowlevel.checkpoint())
+            if is_news(found := await version()):
+                return found
+
+    return next_version
+
+
 def wake_ups(
     state: Path, *, look_seconds: float = HOURS, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 ) -> WakeUps:
@@ -42,9 +55,9 @@ def wake_ups(
 
 
 @asynccontextmanager
-async def running(ups: WakeUps, version: Callable[[], Awaitable[object]] = unchanged) -> AsyncIterator[None]:
+async def running(ups: WakeUps, next_version: NextVersion | None = None) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ups.run, version)
+        tasks.start_soon(ups.run, next_version or seen(unchanged))
         yield
         tasks.cancel_scope.cancel()
 
@@ -65,7 +78,7 @@ async def test_an_operators_row_is_found_at_once_although_the_next_look_is_hours
 ) -> None:
     ups = wake_ups(tmp_path)
     waiter = ups.waiter()
-    async with opened(sqlite) as daemons, running(ups, daemons.database.version):
+    async with opened(sqlite) as daemons, running(ups, daemons.database.next_version):
         await waiter.pause(HOURS)  # for the look at the start
         shell = open_store(sqlite.url, changed=waking(tmp_path))
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -82,7 +95,7 @@ async def test_an_operators_row_is_found_by_looking_where_no_wake_up_can_come(
     state.mkdir()
     ups = wake_ups(state, look_seconds=0.001)
     waiter = ups.waiter()
-    async with opened(sqlite) as daemons, running(ups, daemons.database.version):
+    async with opened(sqlite) as daemons, running(ups, daemons.database.next_version):
         await waiter.pause(HOURS)
         shell = open_store(sqlite.url, changed=waking(state))
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -102,7 +115,7 @@ async def test_a_look_wakes_nothing_while_nothing_is_written(tmp_path: Path) -> 
 
     ups = wake_ups(tmp_path, look_seconds=0.0)
     ups.join(partial(woken.append, "woken"))
-    async with running(ups, version):
+    async with running(ups, seen(version)):
         await until(lambda: looks > 100)
     assert woken == ["woken"]  # at the start: what was written before is not known
 
@@ -128,7 +141,7 @@ async def test_a_database_that_is_away_wakes_what_waits_so_that_it_is_noticed(tm
 
     ups = wake_ups(tmp_path, look_seconds=0.0)
     waiter = ups.waiter()
-    async with running(ups, version):
+    async with running(ups, seen(version)):
         with anyio.fail_after(PATIENCE_SECONDS):
             await waiter.pause(HOURS)
             await waiter.pause(HOURS)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -31,13 +31,14 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.retention import MOST_ROWS, Aged, Cutoffs, cutoffs, next_rows
 from claudeops.domain.sessions import Session, Status
+from claudeops.engine.ports import SessionListener
 from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.holds import Holds
 from claudeops.store.retention import Retention
 from claudeops.store.sessions import Records
-from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned
+from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned, until_tick
 
 T = TypeVar("T")
 
@@ -58,10 +59,10 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25  # between two steps
 _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks: a disk is filled by hundreds of MiB a second."""
+"""Between two looks while a session runs: a disk is filled by hundreds of MiB a second."""
 
-IDLE_LOOKS: Final = 5
-"""While no session runs, one look is made in the time of so many."""
+IDLE_SECONDS: Final = 5.0
+"""The same while none runs."""
 
 STOP: Final = 0.5
 KILL: Final = 0.25
@@ -194,6 +195,14 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
 
+def _disk(directory: Path) -> str:
+    """Return a name for the disk that a directory is on; its own where that cannot be seen."""
+    try:
+        return str(directory.stat().st_dev)
+    except OSError:
+        return str(directory)
+
+
 def _nobody_runs(_cause: StopCause) -> int:
     return 0
 
@@ -202,8 +211,8 @@ def _nothing() -> None:
     return
 
 
-@dataclass(kw_only=True, slots=True)
-class DiskFloor:
+@dataclass(kw_only=True)
+class DiskFloor(SessionListener):
     """Holds the queue while a disk is too full, with one critical event each time; stops sessions before it is full."""
 
     holds: Holds
@@ -216,7 +225,8 @@ class DiskFloor:
     is_idle: Callable[[], bool] = bool  # no session runs that could fill a disk
     free: Callable[[Path], int] = free_bytes
     # One thread for each disk: one that never answers keeps its own thread, and does not delay the other disks.
-    _threads: dict[Path, Threads] = field(init=False)
+    _disks: dict[tuple[Path, ...], Threads] = field(init=False)
+    _began: anyio.Event = field(default_factory=anyio.Event)
     _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
     _ending: bool = field(init=False, default=False)  # whether the stopping of sessions was logged
     _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
@@ -224,27 +234,32 @@ class DiskFloor:
 
     def __post_init__(self) -> None:
         self._trouble = DatabaseTrouble(self.log, "disk floor")
-        self._threads = {directory: Threads(most=1) for directory in self.directories}
+        by_disk = {key: tuple(each) for key, each in groupby(sorted(self.directories, key=_disk), key=_disk)}
+        self._disks = {directories: Threads(most=1) for directories in by_disk.values()}
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Look every second, while nothing runs every fifth, until cancelled; started after the first look."""
+        """Look again and again until cancelled; started after the first look."""
         await self.look()
         task_status.started()
-        while True:
-            for _ in range(IDLE_LOOKS):
-                await anyio.sleep(LOOK_SECONDS)
-                if not self.is_idle():
-                    break
+        while self.floor_bytes:
+            self._began = anyio.Event()
+            if self.is_idle():
+                with anyio.move_on_after(until_tick(IDLE_SECONDS, anyio.current_time())):
+                    await self._began.wait()
+            else:
+                await anyio.sleep(until_tick(LOOK_SECONDS, anyio.current_time()))
             await self.look()
+
+    def started(self, session: Session) -> None:  # noqa: ARG002 - whichever it is, it writes
+        """Look soon, and more often from now on."""
+        self._began.set()
 
     async def look(self) -> None:
         """Look once. While the database is away the hold waits for it; without a database no session starts anyway."""
-        found: list[tuple[int, Path]] = []
-        for directory in self.directories:
-            free = await self._answer(directory)
-            if free is not None:
-                found.append((free, directory))
-        if not found or not self.floor_bytes:
+        if not self.floor_bytes:
+            return
+        found = [each for directories in self._disks for each in await self._answer(directories)]
+        if not found:
             return
         free, directory = min(found)
         # First, and without the database, because its disk may be the one that is full.
@@ -259,17 +274,27 @@ class DiskFloor:
         else:
             self._trouble.over()
 
-    async def _answer(self, directory: Path) -> int | None:
-        """Return the free bytes of a directory's disk; ``None`` if the disk does not answer."""
+    async def _answer(self, directories: tuple[Path, ...]) -> Sequence[tuple[int, Path]]:
+        """Return the free bytes for each directory of one disk; none if the disk does not answer."""
+
+        def look() -> Sequence[tuple[int | OSError, Path]]:
+            return [(self._free_or_error(directory), directory) for directory in directories]
+
+        what = f"asking what is free at {directories[0]}"
         try:
-            return await self._threads[directory].run(
-                partial(self.free, directory), seconds=_ANSWER_SECONDS, what=f"asking what is free at {directory}"
-            )
+            answers = await self._disks[directories].run(look, seconds=_ANSWER_SECONDS, what=what)
         except TimeoutError:
-            return None  # the next look asks again
+            return ()  # the next look asks again
+        for free, directory in answers:
+            if isinstance(free, OSError):
+                self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(free))
+        return [(free, directory) for free, directory in answers if not isinstance(free, OSError)]
+
+    def _free_or_error(self, directory: Path) -> int | OSError:
+        try:
+            return self.free(directory)
         except OSError as error:
-            self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
-            return None
+            return error
 
     def _end_sessions(self, free: int, directory: Path) -> None:
         if free >= self.floor_bytes * STOP:

@@ -23,7 +23,7 @@ from claudeops.engine.control import StopControl
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.recovery import Recovery
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, until_tick
 
 BEAT_SECONDS: Final = 5.0
 
@@ -40,11 +40,12 @@ class LeaseRenewal:
     owner: Owner
     clock: Clock
     running: Mapping[int, tuple[Session, StopControl]]  # as it is at any moment
-    check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when another process has the lock
+    check_lock: Callable[[], None] | None  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     compares_clocks: bool = False  # the database has a clock of its own
+    changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     trouble: str | None = None  # why the database took no writes at the last renewal
     clock_fault: str | None = None  # what is wrong with this machine's clock
     _noted: bool = False  # the event says so, or is over
@@ -62,7 +63,7 @@ class LeaseRenewal:
         """Renew the lease until cancelled, or until another process has the lock."""
         while await self._hold_lock():
             await self.renew()
-            await anyio.sleep(BEAT_SECONDS)
+            await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
 
     async def renew(self) -> None:
         """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
@@ -73,10 +74,10 @@ class LeaseRenewal:
             await self._compare_clocks(life)
         except StoreError as error:
             self._beating.failed(error)
-            self.trouble = str(error)
+            self._note(str(error))
             return
         self._beating.over()
-        self.trouble = None
+        self._note(None)
         missing = known - life.running
         # Only sessions that are missing twice: the first time, the end may just have been written.
         for session_id, attempt in missing & self._missing & self._known():
@@ -113,7 +114,14 @@ class LeaseRenewal:
             await self.recovery.note_clock(fault, now=self.clock.now())
             self._noted = True
 
+    def _note(self, trouble: str | None) -> None:
+        before, self.trouble = self.trouble, trouble
+        if trouble != before:
+            self.changed()
+
     async def _hold_lock(self) -> bool:
+        if self.check_lock is None:  # it cannot be lost
+            return True
         try:
             await anyio.to_thread.run_sync(self.check_lock)
         except AlreadyRunningError as error:

@@ -27,17 +27,16 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.holds import Holds
 from claudeops.structs import replace
-from claudeops.tasks import Threads
+from claudeops.tasks import Threads, until_tick
 
-LOOK_SECONDS: Final = 5.0
-"""How soon what nothing announces shows in the file: the end of a hold, or a database that went away."""
+LOOK_SECONDS: Final = 10.0
+"""How soon what nothing announces shows in the file, such as a database that cannot be read. The file is rewritten
+then even if nothing has changed, so that an old ``written_at`` shows a dead daemon."""
 
 REST_SECONDS: Final = 0.05
 """The shortest pause between two writes, so that a hundred sessions that start at once cause one write."""
 
-STALE_SECONDS: Final = 10.0
-"""The file is rewritten after this time even if nothing has changed, so that an old ``written_at`` shows a dead
-daemon."""
+_FRESH_SECONDS: Final = 5.0  # for which a look that finds nothing new writes nothing
 
 WRITE_SECONDS: Final = 5.0
 """How long a write may take. While one hangs nothing else is written, so that an older state never comes last."""
@@ -144,9 +143,16 @@ class StatusWriter(SessionListener):
         while True:
             self._news = anyio.Event()  # before the look, so that news during the look is not missed
             await self.refresh()
-            with anyio.move_on_after(LOOK_SECONDS):
+            with anyio.move_on_after(self._rest()):
                 await self._news.wait()
                 await anyio.sleep(max(0.0, self._written_at + REST_SECONDS - self.clock.monotonic()))
+
+    def _rest(self) -> float:
+        """Return how long it is until the next look, unless there is news: at the end of a hold, or with the others."""
+        now, rest = self.clock.now(), until_tick(LOOK_SECONDS, anyio.current_time())
+        holds = (self._written.holds if self._written is not None else None) or ()
+        ends = [(hold.until - now).total_seconds() for hold in holds if hold.until is not None]
+        return max(REST_SECONDS, min([rest, *ends]))
 
     def started(self, session: Session) -> None:  # noqa: ARG002 - the registry of running sessions has it
         """Have the file written soon, without waiting for it."""
@@ -175,7 +181,7 @@ class StatusWriter(SessionListener):
         async with self._turn:
             standing = await self._look()
             now = self.clock.monotonic()
-            if standing == self._written and now - self._written_at < STALE_SECONDS:
+            if standing == self._written and now - self._written_at < _FRESH_SECONDS:
                 return
             try:
                 await self.file.write(standing, at=self.clock.now(), monotonic=now)

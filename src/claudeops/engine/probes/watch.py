@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from claudeops.engine.probes.writer import Pause, ProbeWriter, pause
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.probes import Probes
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, until_tick
 
 AT_ONCE: Final = 200
 """Looks at the same time. Most of them wait for a network; a thousand services that hang take a minute a round."""
@@ -139,6 +140,9 @@ class ProbeWatch:
             if watched is not None and not watched.looking:
                 self._plan(watched, self.clock.monotonic())
 
+    async def _until_tick(self, every: float) -> None:
+        await self.pause(anyio.Event(), until_tick(every, self.clock.monotonic()))
+
     # --- due times ------------------------------------------------------------------------------------
 
     async def _keep_looking(self, tasks: TaskGroup) -> None:
@@ -154,7 +158,8 @@ class ProbeWatch:
                     self._under_way += 1
                     tasks.start_soon(self._look, watched)
             full = self._under_way >= self.at_once or not self._heap
-            await self.pause(self._stirred, RELOAD_SECONDS if full else max(0.0, self._heap[0][0] - now))
+            # What ends a look, and what is declared anew, stirs it.
+            await self.pause(self._stirred, math.inf if full else max(0.0, self._heap[0][0] - now))
 
     def _plan(self, watched: WatchedProbe, due_at: float) -> None:
         watched.due = due_at
@@ -212,7 +217,7 @@ class ProbeWatch:
 
     async def _keep_declared(self) -> None:
         while True:
-            await self.pause(anyio.Event(), RELOAD_SECONDS)
+            await self._until_tick(RELOAD_SECONDS)
             await self._reload_once()
 
     async def _reload_once(self) -> None:
@@ -271,7 +276,7 @@ class ProbeWatch:
         trouble = DatabaseTrouble(self.log, "pings", longest_seconds=RELOAD_SECONDS)
         while True:
             beating = [each for each in self.watched if isinstance(each.probe.look, HeartbeatLook)]
-            await self.pause(anyio.Event(), LISTEN_SECONDS if beating else RELOAD_SECONDS)
+            await self._until_tick(LISTEN_SECONDS if beating else RELOAD_SECONDS)
             skew = self.clock.now().timestamp() - self.clock.monotonic()
             if self._skew is not None and abs(skew - self._skew) > _SKEW_SECONDS:
                 self._listening_since = self._heard_at = self.clock.now()

@@ -11,6 +11,7 @@ at its next start, and starts the chain then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -114,7 +115,8 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
 
     def _wait(self) -> float:
         now = self.clock.monotonic()
-        flush = self._flushed_at + FLUSH_SECONDS - now
+        nothing = not self.watched.by_name and not self.watched.stretches
+        flush = math.inf if nothing else self._flushed_at + FLUSH_SECONDS - now
         return max(0.0, flush if self._news_at is None else min(flush, self._news_at - now))
 
     async def _write(self, behind: Sequence[WatchedProbe]) -> None:

@@ -20,6 +20,7 @@ from apscheduler.triggers.date import DateTrigger
 from claudeops.clock import Clock
 from claudeops.domain.schedules import Schedule, fires_at, merged, next_due
 from claudeops.errors import ClaudeopsError, ConfigurationError, StoreError
+from claudeops.tasks import until_tick
 
 _LONGEST_DELAY_SECONDS: Final = 30.0
 _WAKEUPS_BEFORE_RENEWAL: Final = 3
@@ -28,8 +29,11 @@ _REMEMBERED_FIRES: Final = 256
 _SKEW_SECONDS: Final = 0.5  # between the two clocks, from which the wall clock counts as set
 
 
-WATCH_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 5.0
 """Between two looks at the timer and the wall clock."""
+
+LATE_SECONDS: Final = 1.0
+"""The same while a schedule is overdue."""
 
 
 class Scheduler:
@@ -87,7 +91,8 @@ class Scheduler:
             try:
                 task_status.started()
                 while True:
-                    await anyio.sleep(self._watch_seconds)
+                    every = min(LATE_SECONDS, self._watch_seconds) if self._late else self._watch_seconds
+                    await anyio.sleep(until_tick(every, anyio.current_time()))
                     await self._watch()
             finally:
                 await _shut_down(self._timer)

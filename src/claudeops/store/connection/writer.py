@@ -10,10 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -28,6 +29,8 @@ UNDO_PAUSE_SECONDS: Final = 1.0
 """The pause after the first failure of an undo. It doubles after each failure, so all tries together take an hour."""
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+
+_CLOSED: Final = "the database is closed: the daemon is shutting down."
 
 _URGENT: Final = 0
 _USUAL: Final = 1
@@ -57,6 +60,7 @@ class Writer:
         self._closing = threading.Lock()  # no job may be queued behind the order to stop
         self._closed = False
         self._owed: deque[_Owed] = deque()
+        self._watch: _Watch | None = None
         # A daemon thread: a disk that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
@@ -91,6 +95,30 @@ class Writer:
             )
         finally:
             self._give_up(future, turn, undo)
+
+    async def watch(self, look: Callable[[], T], is_news: Callable[[T], bool], *, seconds: float) -> T:
+        """Look in the thread every so many seconds, also between jobs; return the first result that is news.
+
+        A look that finds none wakes this thread alone. There is one watch at a time. Raises what a look raises, and
+        `StoreError` after `close`.
+        """
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # a caller who goes takes the watch away, below
+
+        def try_once() -> None:
+            with _Delivery(future):
+                if is_news(found := look()):
+                    future.set_result(found)
+
+        with self._closing:
+            if self._closed:
+                raise StoreError(_CLOSED)
+            self._watch = _Watch(future=future, look=try_once, seconds=seconds, at=time.monotonic() + seconds)
+            self._jobs.put(_Job(priority=_URGENT, number=next(self._numbers), run=_wake_up))
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self._watch = None
 
     def is_awaited(self) -> bool:
         """Tell whether something urgent waits for its turn; for jobs that can be done in parts."""
@@ -132,7 +160,7 @@ class Writer:
 
         with self._closing:
             if self._closed:
-                raise StoreError("the database is closed: the daemon is shutting down.")
+                raise StoreError(_CLOSED)
             self._jobs.put(_Job(priority=priority, number=next(self._numbers), run=run))
 
     def _give_up(self, future: Future[T], turn: _Turn, undo: Callable[[T], None] | None) -> None:
@@ -150,13 +178,27 @@ class Writer:
         self._owed.append(_Owed(undo, pause=self._undo_pause_seconds))
 
     def _work(self) -> None:
-        while (run := self._jobs.get().run) is not None:
+        while (run := self._next()) is not None:
             run()
             del run  # and with it all that the job was given, until there is another one
             self._settle()
+        if (watch := self._watch) is not None and not watch.future.done():
+            watch.future.set_exception(StoreError(_CLOSED))
         self._settle(at_last=True)
         if self._at_last is not None:
             self._at_last()
+
+    def _next(self) -> Callable[[], None] | None:
+        """Return the next job, and look for news when it is time, whether or not jobs wait."""
+        while (watch := self._watch) is not None and not watch.future.done():
+            now = time.monotonic()
+            if now >= watch.at:
+                watch.at = now + watch.seconds
+                watch.look()
+            left = max(0.0, watch.at - time.monotonic())
+            with suppress(queue.Empty):
+                return self._jobs.get(timeout=left).run
+        return self._jobs.get().run
 
     def _settle(self, *, at_last: bool = False) -> None:
         """Run the undos that are due. While the database is unavailable they stay owed, for a while."""
@@ -214,6 +256,15 @@ class _Turn(msgspec.Struct):
     lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     given_up: bool = False
     taken: bool = False
+
+
+class _Watch(msgspec.Struct, kw_only=True):
+    """What the thread looks for while it has nothing else to do."""
+
+    future: Future[Any]
+    look: Callable[[], None]
+    seconds: float  # between two looks
+    at: float  # monotonic seconds
 
 
 class _Owed(msgspec.Struct):

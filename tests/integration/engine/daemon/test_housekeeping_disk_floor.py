@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -232,6 +233,52 @@ async def test_sessions_are_stopped_also_while_the_database_is_away(disks: Disks
     await floor.look()
 
     assert stopped == [StopCause.DISK_LOW]
+
+
+async def test_a_session_that_starts_has_the_disks_looked_at_at_once(
+    estate: Estate, disks: Disks, floor: DiskFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claudeops.engine.daemon.housekeeping.IDLE_SECONDS", 3600.0)
+    session = await estate.queue()
+    looks: list[Path] = []
+
+    def free(directory: Path) -> int:
+        looks.append(directory)
+        return disks(directory)
+
+    floor.free, floor.is_idle = free, lambda: True
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(floor.run)
+            await anyio.wait_all_tasks_blocked()
+            before = len(looks)
+            floor.started(session)
+            await until(lambda: len(looks) > before)
+            tasks.cancel_scope.cancel()
+
+
+async def test_directories_of_one_disk_are_looked_at_in_one_thread(estate: Estate, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    threads: set[threading.Thread] = set()
+
+    def free(directory: Path) -> int:
+        threads.add(threading.current_thread())
+        return 0 if directory.name == "b" else 5000
+
+    together = DiskFloor(
+        holds=estate.store.holds,
+        clock=estate.context.clock,
+        directories=[tmp_path / "a", tmp_path / "b"],
+        floor_bytes=FLOOR,
+        log=estate.context.log,
+        free=free,
+    )
+
+    await together.look()
+
+    assert len(threads) == 1
+    assert await held(estate)
 
 
 class _Away:

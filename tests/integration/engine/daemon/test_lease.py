@@ -122,6 +122,17 @@ async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
     assert logged.getvalue().count('"database_unavailable"') == 3
 
 
+async def test_trouble_is_announced_when_it_comes_and_when_it_goes(store: Store) -> None:
+    seen: list[str | None] = []
+    beating: LeaseRenewal = pulse(AwayRecovery(), {}, changed=lambda: seen.append(beating.trouble))
+
+    for recovery in (AwayRecovery(), AwayRecovery(), store.recovery, store.recovery):
+        beating.recovery = recovery
+        await beating.renew()
+
+    assert [trouble is None for trouble in seen] == [False, True]
+
+
 async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO) -> None:
     told = anyio.Event()
 

@@ -40,7 +40,6 @@ def test_no_form_of_a_known_secret_survives(name: str, form: str) -> None:
 
 def test_no_expression_outlives_its_redactor() -> None:
     """The library keeps the last 128: the secrets of as many sessions, and up to a MiB for each."""
-
     kind = type(compiled(b"x"))
 
     def left() -> list[object]:

@@ -1,0 +1,44 @@
+"""A daemon that has nothing to do rests, and is woken for all that it looks at in the same moments."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from support.daemon_within import daemon_within
+from support.estate import deliver, look, report
+from support.stand_in_daemon import stand_in_node
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+TICK_SECONDS: Final = 5.0
+LATE_SECONDS: Final = 0.02  # of a timer after its tick: it is set by a loop that has just been woken
+SAMPLES: Final = 40
+"""In a row that show no other timer, by a test that looks more often than any loop of a daemon may."""
+
+
+def between_ticks() -> list[float]:
+    """Return for which moments before the next tick but one a timer is set, in seconds from now."""
+    loop = asyncio.get_running_loop()
+    now, timers = loop.time(), loop._scheduled  # type: ignore[attr-defined]  # there is no other way to see them
+    due = [timer.when() for timer in timers if not timer.cancelled() and timer.when() < now + TICK_SECONDS]
+    return [when - now for when in due if (when + LATE_SECONDS) % TICK_SECONDS > 2 * LATE_SECONDS]
+
+
+async def test_an_idle_daemon_is_woken_only_by_the_tick(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        node.script(look(), deliver(report()))
+        async with daemon_within(node):
+            await node.until_idle()
+            in_a_row = 0
+
+            def rests() -> bool:
+                nonlocal in_a_row
+                in_a_row = 0 if between_ticks() else in_a_row + 1
+                return in_a_row > SAMPLES
+
+            await until(rests)
