@@ -2,7 +2,7 @@
 
 A value is a `msgspec.Struct`: its class is made thirty times as fast as a dataclass, which counts in a process with
 hundreds of them that ends after a tenth of a second. A dataclass is what a Struct cannot be: a class with fields that
-its representation leaves out, or that the constructor does not take; and two that stand before msgspec is loaded.
+its representation leaves out, or that the constructor does not take.
 """
 
 from __future__ import annotations

@@ -168,4 +168,4 @@ def _not_whole(asked: Approval, at: datetime) -> CommandResult:
     message = f"Approval {asked.id} was not given: the call is not shown whole, because {UNSEEN}."
     hint = f"Deny it, and the session is told why; or run `claudeops approve {asked.id} --unseen`."
     result = refused(_VERBS[ApprovalStatus.APPROVED], str(asked.id), message, hint=hint)
-    return replace(result, text=f"{result.text}\n{approval_text(asked, at)}")
+    return result._replace(text=f"{result.text}\n{approval_text(asked, at)}")

@@ -12,11 +12,9 @@ import contextlib
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -34,8 +32,7 @@ _REPORT_IT: Final = "This is a bug in claudeops: report it with the lines on std
 _DEEPEST: Final = 100  # ancestors; bounds the walk up the process tree
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)  # msgspec takes 6 ms, which ``--help`` does without
-class CommandLine:
+class CommandLine(NamedTuple):  # no Struct: ``--help`` does without the 6 ms of msgspec
     """What a command line asks for, as far as that is known before it is parsed."""
 
     arguments: tuple[str, ...]  # with the output format behind the command's name
@@ -284,6 +281,8 @@ def _unwritten(failure: OSError, line: CommandLine, status: int) -> int:
 
 def _bug(error: Exception, line: CommandLine) -> int:
     """Tell of an exception that nobody foresaw: where on stderr, and its type; its text may hold a secret."""
+    import traceback  # noqa: PLC0415 - only a bug needs it
+
     place = "".join(traceback.format_tb(error.__traceback__))
     with contextlib.suppress(OSError):
         sys.stderr.write(f"claudeops: {type(error).__name__}. {_REPORT_IT}\n{place}")

@@ -13,7 +13,6 @@ from claudeops.domain.probes.record import ping_line
 from claudeops.settings.environ import names_a_secret
 from claudeops.store.database import Database
 from claudeops.store.probes import Probes
-from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
 _PING: Final = "ping"
@@ -35,7 +34,7 @@ async def _ping(name: str, verb: PingVerb | None, text: str, database: Database)
         f"no heartbeat {name!r} is known: declare it in the probes file, which a running daemon notices within seconds"
     )
     answer = not_found("probe_not_found", name, message)
-    return replace(answer, body={**body, **answer.body})
+    return answer._replace(body={**body, **answer.body})
 
 
 def _redactor() -> Redactor:

@@ -13,13 +13,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Any, Final, cast
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, cast
 
 import click
-import orjson
 
 from claudeops.errors import (
     AlreadyRunningError,
@@ -86,13 +85,12 @@ class StopReason(StrEnum):
     MAX_TURNS_REACHED = "max_turns_reached"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)  # msgspec takes 6 ms, which ``--help`` does without
-class CommandResult:
+class CommandResult(NamedTuple):  # no Struct: ``--help`` does without the 6 ms of msgspec
     """What a command prints, for people and for programs, and its exit status."""
 
     text: str  # on stdout; on stderr where the exit status is not 0; empty: nothing is printed
     on_stdout: bool = False  # an answer, also where the exit status is not 0
-    body: Mapping[str, object] = field(default_factory=dict)
+    body: Mapping[str, object] = MappingProxyType({})
     exit_code: Exit = Exit.OK
     envelope_code: int | None = None  # the document's; None: 0 or 1, as `exit_code` says
 
@@ -234,6 +232,8 @@ def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_co
 
 def json_line(value: Mapping[str, object]) -> bytes:
     """Return an object as a line of JSON; an argument or path that is no UTF-8 is in it with its bytes escaped."""
+    import orjson  # noqa: PLC0415 - texts do without it
+
     options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
     try:
         return orjson.dumps(value, option=options)

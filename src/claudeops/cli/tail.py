@@ -38,7 +38,6 @@ from claudeops.harness import HARNESSES
 from claudeops.store.reading import session_ids
 from claudeops.store.sessions import Records
 from claudeops.store.store import Store, open_store
-from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Redact
 
@@ -440,4 +439,4 @@ def _not_found(session: tuple[str, Reference] | None, *, as_json: bool) -> int:
     written = "" if session is None else session[0]
     message = "no session has run yet" if session is None else f"session {written} does not exist"
     missing = not_found("session_not_found", written, message)
-    return print_result(_NAME, replace(missing, text=f"{missing.text}."), as_json=as_json)
+    return print_result(_NAME, missing._replace(text=f"{missing.text}."), as_json=as_json)

@@ -117,7 +117,7 @@ def _kept(written: str, number: int, done: Deletion, longest: float) -> CommandR
         case _:
             return not_found(NOT_FOUND, written, f"Session {number} has gone.")
     answer = refused(_DELETE, str(number), says, hint=hint)
-    return replace(answer, body={"session_id": str(number), "deleted": False, **answer.body})
+    return answer._replace(body={"session_id": str(number), "deleted": False, **answer.body})
 
 
 def _remove(log: Path) -> str | None:

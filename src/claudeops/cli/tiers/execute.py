@@ -135,7 +135,7 @@ def _unknown(order: ExecuteRequest) -> CommandResult:
 def _denied(order: ExecuteRequest, message: str, hint: str, settings: Settings) -> CommandResult:
     answer = refused("escalate", order.name, message, hint=hint)
     body = {**_named(order, settings), **answer.body, "message": message}
-    return replace(answer, body=body)
+    return answer._replace(body=body)
 
 
 def _named(order: ExecuteRequest, settings: Settings) -> dict[str, object]:
@@ -201,7 +201,7 @@ def _answer(order: ExecuteRequest, found: Sequence[Session] | Suppressed | None,
     if isinstance(found, Suppressed):
         hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."
         answer = _denied(order, found.message, hint, settings)
-        return replace(answer, exit_code=exit_of_refusal(found.reason))
+        return answer._replace(exit_code=exit_of_refusal(found.reason))
     if found is None:
         return _out_of_patience(order, named)
     first = found[0]

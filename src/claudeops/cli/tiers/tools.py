@@ -44,7 +44,7 @@ async def _executed(name: str, payload: str, settings: Settings) -> CommandResul
         message = f"{visible(name)} is a tool of sessions, which the gate judges; nobody else runs it."
         hint = f"`claudeops policy test --tool {visible(name)}` asks the gate; `claudeops exec-command` runs a tier."
         answer = refused(_NAME, name, message, hint=hint)
-        return replace(answer, body={"name": name, "payload": payload, **answer.body})
+        return answer._replace(body={"name": name, "payload": payload, **answer.body})
     return not_found("tool_not_found", name, f"There is no probe or check {visible(name)!r}; {_there_are(probes)}.")
 
 
