@@ -114,6 +114,7 @@ AT_THE_SHELL: Final[Mapping[str, str]] = {
     "rehearse": "starts a daemon of its own",
     "backup": "writes a file on the daemon's machine",
     "migrate-from": "runs while no daemon does",
+    "copy-database": "runs while no daemon does",
     "delete-session": "there is no way back: whoever has the database file may",
     "flush-transcript": "repairs a record from a file",
     "replay": "tries a file of the operator's",
