@@ -10,7 +10,6 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -69,8 +68,6 @@ from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
-
-_ANSWER_LOOK_SECONDS: Final = 30.0  # of a call that waits for a person, should its wake-up find no database
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +246,7 @@ async def open_node(
 
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:
     """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
-    waker = AnswerWaker(look_seconds=_ANSWER_LOOK_SECONDS)
+    waker = AnswerWaker(look_seconds=LONGEST_SECONDS)
     dispatcher = LocalDispatcher(interval_seconds=LONGEST_SECONDS)
     wake_ups = WakeUps(file=settings.places.state_dir / WAKE_SOCKET, log=log)
     wake_ups.join(waker.wake_all, own=False)

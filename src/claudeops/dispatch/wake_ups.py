@@ -29,7 +29,7 @@ NextVersion = Callable[[Callable[[object], bool], float], Awaitable[object]]
 LOOK_SECONDS: Final = 1.0
 """Between two looks at whether anything was written."""
 
-LONGEST_SECONDS: Final = 300.0
+LONGEST_SECONDS: Final = 30.0
 """After which whatever waits looks by itself, whether or not anything was written."""
 
 REST_SECONDS: Final = 0.05
