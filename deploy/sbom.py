@@ -1,0 +1,96 @@
+"""Prints what is in the image that it runs in, as CycloneDX: Debian's packages, Python's, and the claude CLI.
+
+Called by the Dockerfile with the Python of claudeops; it needs nothing but the standard library and `dpkg-query`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+ENVIRONMENTS = "*/lib/python3*/site-packages"
+"""Below /opt: claudeops itself, and programs that came as Python's packages."""
+
+CLI = "claude_agent_sdk/_bundled"
+_FORMAT = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\t${Architecture}\\n"
+
+
+def debian_packages(listed: str) -> Iterator[dict[str, Any]]:
+    """Make a component of each installed package; `listed` is dpkg's, a line each."""
+    for line in listed.splitlines():
+        status, name, version, architecture = line.split("\t")
+        if status.startswith("ii"):
+            url = f"pkg:deb/debian/{quote(name)}@{quote(version)}?arch={architecture}"
+            yield {"type": "library", "name": name, "version": version, "purl": url, "bom-ref": url}
+
+
+def python_packages(places: list[Path]) -> Iterator[dict[str, Any]]:
+    """Make a component of each distribution in these directories."""
+    found: dict[str, Distribution] = {}
+    for distribution in distributions(path=[str(place) for place in places]):
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
+        found.setdefault(f"pkg:pypi/{name}@{quote(distribution.version)}", distribution)
+    for url, distribution in sorted(found.items()):
+        metadata = distribution.metadata
+        component = {
+            "type": "library",
+            "name": metadata["Name"],
+            "version": distribution.version,
+            "purl": url,
+            "bom-ref": url,
+        }
+        if licence := metadata.get("License-Expression"):
+            component["licenses"] = [{"expression": licence}]
+        yield component
+
+
+def claude_cli(places: list[Path]) -> Iterator[dict[str, Any]]:
+    """Make a component of the CLI that comes with the SDK."""
+    for place in places:
+        program = place / CLI / "claude"
+        if program.is_file():
+            with program.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            version = (place / CLI / "claude.version").read_text(encoding="utf-8").split()[0]
+            yield {
+                "type": "application",
+                "name": "claude",
+                "version": version,
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+                "bom-ref": f"claude@{version}",
+            }
+
+
+def bill_of_materials(listed: str, places: list[Path]) -> dict[str, Any]:
+    """Return the whole document; claudeops itself is what it is about."""
+    components = [*debian_packages(listed), *python_packages(places), *claude_cli(places)]
+    (subject,) = [component for component in components if component["name"] == "claudeops"]
+    others = [component for component in components if component is not subject]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": subject | {"type": "application"}},
+        "components": others,
+    }
+
+
+def main() -> None:
+    """Print the document."""
+    listed = subprocess.run(
+        ["/usr/bin/dpkg-query", "--show", f"--showformat={_FORMAT}"], check=True, capture_output=True, text=True
+    )
+    places = sorted(Path("/opt").glob(ENVIRONMENTS))
+    json.dump(bill_of_materials(listed.stdout, places), sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
