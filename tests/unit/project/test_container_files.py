@@ -5,7 +5,9 @@ from __future__ import annotations
 import fnmatch
 import importlib.metadata
 import json
+import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -31,7 +33,6 @@ from support.settings_world import make_world
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
 SERVICE = COMPOSE["services"]["claudeops"]
-UNIT_FILE = ROOT / "deploy" / "claudeops.service"
 ALWAYS_THERE = {"bash", "coreutils", "grep"}  # in every Debian
 STOPPING_SECONDS = sum(float(KNOWN[f"CLAUDEOPS_{name}"].default or 0) for name in ("DRAIN_TIMEOUT", "STOP_GRACE"))
 BESIDE_OURS = {"HOME", "LANG"}
@@ -56,10 +57,10 @@ def stage(name: str) -> list[tuple[str, str]]:
     return found[first : next(after, len(found))]
 
 
-def unit() -> dict[str, list[str]]:
-    """Return the unit's settings, each with its values in their order."""
+def unit(name: str = "claudeops.service") -> dict[str, list[str]]:
+    """Return a unit's settings, each with its values in their order."""
     found: dict[str, list[str]] = {}
-    for line in UNIT_FILE.read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "deploy" / name).read_text(encoding="utf-8").replace("\\\n", "").splitlines():
         if line and not line.startswith(("#", "[")):
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
@@ -364,15 +365,44 @@ def calls_of(group: str) -> set[str]:
     return (words - groups).union(*(calls_of(each) for each in groups))
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["claudeops.service", "claudeops-backup.service", "claudeops-backup.timer"])
+def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("needs systemd-analyze (Debian: systemd)")
-    copy = tmp_path / "claudeops.service"
-    # The daemon itself need not be installed where this is tested.
-    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT_FILE.read_text(encoding="utf-8")))
-    done = subprocess.run(
-        [analyze, "--man=no", "verify", copy], capture_output=True, text=True, check=False, timeout=240
-    )
-    ours = [line for line in done.stderr.splitlines() if "claudeops.service" in line]
+    for file in (ROOT / "deploy").glob("claudeops*.[st]*"):  # a timer names its service
+        # The daemon itself need not be installed where this is tested.
+        text = re.sub(r"(?m)^ExecStart=/opt\S+", "ExecStart=/bin/true", file.read_text(encoding="utf-8"))
+        (tmp_path / file.name).write_text(text, encoding="utf-8")
+    command = [analyze, "--man=no", "verify", str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    ours = [line for line in done.stderr.splitlines() if name in line]
     assert (done.returncode, ours) == (0, []), done.stderr
+
+
+def test_the_unit_of_the_backup_copies_the_database_and_then_removes_old_copies(tmp_path: Path) -> None:
+    """Its commands are run as systemd splits and fills them in, with directories and a program of this test."""
+    copies, program = tmp_path / "copies", tmp_path / "claudeops"
+    copies.mkdir()
+    program.write_text('#!/bin/sh\n[ "$1" = backup ] && [ $# = 2 ] && echo copy >"$2"\n')
+    program.chmod(0o755)
+    old, other = copies / "claudeops-2020-01-01T000000Z.db", copies / "notes.txt"
+    for file in (old, other):
+        file.touch()
+        os.utime(file, (0, 0))
+    for name in ("ExecStart", "ExecStartPost"):
+        (command,) = unit("claudeops-backup.service")[name]
+        filled = command.replace("$$", "$").replace("%%", "%").replace("/var/backups/claudeops", str(copies))
+        words = shlex.split(filled.replace("/opt/claudeops/bin/claudeops", str(program)))
+        subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, check=True, capture_output=True, timeout=240)
+
+    (copy,) = {file.name for file in copies.iterdir()} - {other.name}
+    assert re.fullmatch(r"claudeops-\d{4}-\d\d-\d\dT\d{6}Z\.db", copy)
+
+
+def test_the_unit_of_the_backup_may_write_where_it_writes_and_reads_the_settings_of_the_daemon() -> None:
+    backup = unit("claudeops-backup.service")
+
+    assert backup["ReadWritePaths"] == ["%S/claudeops /var/backups/claudeops"]
+    assert backup["EnvironmentFile"] == unit()["EnvironmentFile"]
+    assert set(backup["Environment"]) < set(unit()["Environment"])
