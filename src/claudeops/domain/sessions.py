@@ -219,7 +219,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
-    response: str | None = None  # the assistant's joined text
+    response: str | None = None  # the assistant's joined text, of a long one both ends; so is its last text below
     tool_calls_seen: int = 0
     malformed_lines: int = 0
     permission_mode: str | None = None  # according to the init line

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from claudeops.domain.sessions import ErrorCategory
+from claudeops.domain.stream.transcript import abridged
 from claudeops.formats.stream import (
     AssistantText,
     LineMalformed,
@@ -244,7 +245,7 @@ def with_last_message(transcript: Transcript, text: str) -> Transcript:
     return replace(
         transcript,
         main_texts=(text,),
-        text=text,
+        text=abridged(text),
         last_assistant_text=text,
         structured_outputs=_reports(text) if transcript.result_seen else (),
         warnings=(*transcript.warnings, FROM_FILE),

@@ -16,7 +16,7 @@ import msgspec
 
 from claudeops.domain.report.report import Escalation, Report
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Session
-from claudeops.domain.stream.transcript import Transcript
+from claudeops.domain.stream.transcript import Transcript, says_it_waits
 from claudeops.text import one_line, regex
 
 ERROR_CHARS: Final = 4096
@@ -131,7 +131,6 @@ def kind_of_call(*, label: str | None, status: int | None) -> FailureKind:
 
 _HANG: Final = "interactive-hang: the session may have asked for input, and nobody answers (heuristic)"
 _BACKGROUND: Final = "background-task: subagents were started in the background and not waited for (heuristic)"
-_WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")
 
 
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +169,7 @@ def _waits(transcript: Transcript) -> bool:
     """Say whether background work was abandoned; the phrase counts without a result line too."""
     if transcript.background_launches == 0:
         return False
-    return _WAITING.search(transcript.text) is not None or _too_few_turns(transcript)
+    return transcript.says_it_waits or says_it_waits(transcript.text) or _too_few_turns(transcript)
 
 
 def _too_few_turns(transcript: Transcript) -> bool:

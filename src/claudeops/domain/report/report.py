@@ -13,6 +13,12 @@ from claudeops.domain.events import NewEvent
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
+MARKER_BEGINNINGS: Final = ("[EVENT:", "[MEMORY:", "[COOLDOWN:")
+"""How each of the legacy markers begins."""
+
+REPORT_CHARACTERS: Final = 4_000_000
+"""Characters of texts, all together and the latest, in which a report is looked for."""
+
 
 class ExtractionMethod(ClosedSet):
     """How the report was obtained."""

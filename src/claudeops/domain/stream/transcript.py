@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from claudeops.domain.sessions import ErrorCategory
 from claudeops.domain.spending.tokens import MessageUsage
 from claudeops.domain.stream.events import ApiRetried, McpServer
+from claudeops.text import regex
+
+TEXT_CHARACTERS: Final = 2_000_000
+"""The longest text of a session's row; of a longer one the beginning and the end are kept."""
+
+_WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")
+
+
+def says_it_waits(text: str) -> bool:
+    """Say whether a text says that something goes on in the background; no phrase goes over the end of a line."""
+    return _WAITING.search(text) is not None
+
+
+def abridged(text: str) -> str:
+    """Return a text as a row holds it: of one that is too long both ends."""
+    half = TEXT_CHARACTERS // 2
+    return text if len(text) <= TEXT_CHARACTERS else both_ends(text[:half], text[-half:], total=len(text))
+
+
+def both_ends(beginning: str, end: str, *, total: int) -> str:
+    """Return the two ends of a text of ``total`` characters, with a sentence between them."""
+    missing = total - len(beginning) - len(end)
+    return f"{beginning}\n[{missing} characters are left out here; the log of the session has them]\n{end}"
 
 
 class ObservedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +72,9 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     mcp_servers: tuple[McpServer, ...] = ()
 
     # --- text
-    main_texts: tuple[str, ...] = ()  # text blocks of the main agent, as sent
-    text: str = ""  # text blocks of the main agent as sent, one newline between them
+    main_texts: tuple[str, ...] = ()  # text blocks of the main agent, as sent; of many the latest, each once
+    text: str = ""  # text blocks of the main agent as sent, one newline between them; of a long text both ends
+    says_it_waits: bool = False  # what ``text`` leaves out says that something goes on in the background
     last_assistant_text: str | None = None  # the last message that had text
     result_text: str | None = None  # of the last result line; JSON text where a structured output came
 

@@ -21,6 +21,7 @@ from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Extraction, E
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session, Trigger
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
+from claudeops.domain.stream.transcript import abridged
 from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
@@ -148,7 +149,7 @@ def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at
         tool_errors=transcript.tool_errors,
         api_retries=transcript.api_retries,
         unknown_frames=transcript.unknown_frames,
-        last_assistant_text=transcript.last_assistant_text,
+        last_assistant_text=abridged(transcript.last_assistant_text or "") or None,
         warnings=judgement.warnings,
         stderr_tail=gathered.stderr_tail or None,
         tool_ends=gathered.tool_ends,

@@ -19,7 +19,14 @@ from typing import Final, Protocol
 import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Escalation, Extraction, ExtractionMethod, Report
+from claudeops.domain.report.report import (
+    REPORT_CHARACTERS,
+    STRUCTURED_OUTPUT_TOOL,
+    Escalation,
+    Extraction,
+    ExtractionMethod,
+    Report,
+)
 from claudeops.formats.report.candidate import DEGRADED, TEXT_LENGTH, ReportReading, cut, plain, read
 from claudeops.formats.report.json_text import objects_in
 from claudeops.formats.report.lenient import asks_for_help, markup_in, readings, summary_in
@@ -39,7 +46,6 @@ _REPEATED: Final = 120  # characters of a report that a warning repeats
 _CALL: Final = f"{STRUCTURED_OUTPUT_TOOL} call"
 _OUTPUT: Final = "structured_output"
 _GIVEN_UP: Final = 5  # attempts to deliver; the CLI makes no more
-_MOST_TEXT: Final = 4_000_000  # characters of all texts together
 
 
 class ReportSource(Protocol):
@@ -293,7 +299,7 @@ def _latest(*newest_first: str | None) -> list[str]:
     size = 0
     for text in dict.fromkeys(text for text in newest_first if text):
         size += len(text)
-        if texts and size > _MOST_TEXT:
+        if texts and size > REPORT_CHARACTERS:
             break
         texts.append(text)
     return texts

@@ -23,6 +23,7 @@ import msgspec
 
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import (
+    MARKER_BEGINNINGS,
     Escalation,
     Extraction,
     ExtractionMethod,
@@ -35,7 +36,6 @@ from claudeops.formats.report.candidate import cut, level_of, plain
 from claudeops.formats.report.speech import SpeechLine, emphasis_before, is_fence, lines_of, unquoted, words_begin
 from claudeops.text import regex
 
-_HOLDS: Final = ("[EVENT:", "[MEMORY:", "[COOLDOWN:")
 _MARKER: Final = regex.Pattern(r"\[(EVENT|MEMORY|COOLDOWN):([^\]]{1,300})\]")
 _FURTHER: Final = regex.Pattern(rf"[{regex.SPACE}][*_~]{{0,3}}(\[)(?:EVENT|MEMORY|COOLDOWN):[^\]]{{1,300}}\]")
 _QUOTATION: Final = regex.Pattern(r"\"[^\"]*\"|\x{201C}[^\x{201D}]*\x{201D}")
@@ -128,7 +128,7 @@ class _SeenMarkers(msgspec.Struct, frozen=True):
             return False
         speech = unquoted(part)
         begin = words_begin(speech)
-        if not speech.startswith(_HOLDS, begin):
+        if not speech.startswith(MARKER_BEGINNINGS, begin):
             return False
         # Of a marker in a quotation the daemon knows only that the one who spoke last is not its author.
         masked = _QUOTATION.sub(lambda quoted: "\x00" * len(quoted[0]), speech[begin:])
@@ -199,7 +199,7 @@ class _SeenMarkers(msgspec.Struct, frozen=True):
 
 
 def _holds_marker(line: str) -> bool:
-    return any(marker in line for marker in _HOLDS)
+    return any(marker in line for marker in MARKER_BEGINNINGS)
 
 
 def _words(text: str, *, emphasis: str = "") -> str:

@@ -157,7 +157,7 @@ class TranscriptBuilder:
     def _text_delta(self, frame: StreamFrame) -> Events:
         delta = as_text(frame.body.get("delta")) or ""
         if self._lines.has_room(frame.size):
-            self._agent_text.deltas.append(delta)
+            self._agent_text.delta(delta)
         return (TextStreamed(text=delta),)
 
     # --- tool calls

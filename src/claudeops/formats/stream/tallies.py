@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from claudeops.domain.report.report import MARKER_BEGINNINGS, REPORT_CHARACTERS
 from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.events import LineMalformed
-from claudeops.domain.stream.transcript import ObservedCall, Transcript
+from claudeops.domain.stream.transcript import (
+    TEXT_CHARACTERS,
+    ObservedCall,
+    Transcript,
+    both_ends,
+    says_it_waits,
+)
 from claudeops.formats.stream.blocks import ToolResult, ToolUse
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
 from claudeops.structs import replace
@@ -85,36 +92,229 @@ class LineTally(msgspec.Struct, kw_only=True):
 
 
 # --- text ---------------------------------------------------------------------------------------------
+#
+# Kept whole while it is short. Of a long text the beginning and the end go into the session's row; a report is looked
+# for in the latest texts, legacy markers in all of a text that came in pieces: of its older part those lines stay that
+# hold a marker or a fence. What is left out stands in the session's log.
+
+
+_KEPT_LINES: Final = (*MARKER_BEGINNINGS, "```", "~~~")
+
+
+class TextLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a session's text is kept, in characters."""
+
+    text: int = TEXT_CHARACTERS
+    report: int = REPORT_CHARACTERS
+    lines: int = REPORT_CHARACTERS  # of a text in pieces: those that stay of what is left out
+    texts: int = 100_000  # of which a report may be one: a text of some letters takes twenty times their memory
+    pieces: int = 1000  # that are held one by one: each takes fifty bytes more than its letters
+    together: int = 65_536  # of such pieces
+
+    @property
+    def most(self) -> int:
+        """The size at which what is too much is left out: not at each text, because that looks at all of them."""
+        return self.report + self.report // 4
 
 
 class TextTally(msgspec.Struct, kw_only=True):
     """Accumulates the main agent's text; nothing of subagents is kept."""
 
-    blocks: list[str] = msgspec.field(default_factory=list)
-    deltas: list[str] = msgspec.field(default_factory=list)
+    limits: TextLimits = msgspec.field(default_factory=TextLimits)
     message_seen: bool = False  # deltas count only if no message ever comes
     last: str | None = None  # blocks of the last message with text
+    _messages: _Messages | None = None
+    _streamed: _Streamed | None = None
 
     def message(self, texts: list[str], *, from_subagent: bool) -> None:
         """Take the text blocks of one message."""
         if from_subagent:
             return
-        self.message_seen = True
-        self.blocks += texts
+        if not self.message_seen:
+            self.message_seen, self._streamed = True, None
+        if not texts:
+            return
+        if self._messages is None:
+            self._messages = _Messages(limits=self.limits)
+        self._messages.add(texts)
         text = "\n".join(texts)
         if text and not text.isspace():  # not strip(), which copies a text of any length
             self.last = text
 
+    def delta(self, text: str) -> None:
+        """Take a piece of a text."""
+        if self.message_seen or not text:
+            return
+        if self._streamed is None:
+            self._streamed = _Streamed(limits=self.limits)
+        self._streamed.add(text)
+
     def onto(self, transcript: Transcript) -> Transcript:
         """Return ``transcript`` with the text so far."""
-        streamed = "".join(self.deltas)
-        parts = self.blocks if self.message_seen else [streamed] if streamed else []
+        if self._messages is not None:
+            return replace(
+                transcript,
+                main_texts=tuple(self._messages.texts),
+                text=self._messages.text(self.last),
+                last_assistant_text=self.last,
+                says_it_waits=self._messages.says_it_waits(),
+            )
+        if self._streamed is None:
+            return replace(transcript, last_assistant_text=self.last)
+        streamed = self._streamed.for_report()
         return replace(
             transcript,
-            main_texts=tuple(parts),
-            text="\n".join(parts),
-            last_assistant_text=self.last if self.message_seen else streamed or None,
+            main_texts=(streamed,),
+            text=self._streamed.text(),
+            last_assistant_text=streamed,
+            says_it_waits=self._streamed.says_it_waits(),
         )
+
+
+class _Messages(msgspec.Struct, kw_only=True):
+    """The texts of messages: all of them, or the latest of which a report may be one, each once."""
+
+    limits: TextLimits
+    texts: list[str] = msgspec.field(default_factory=list)
+    _waits: bool = False  # says so in what is not in ``texts``
+    _size: int = 0  # of ``texts``
+    _total: int = -1  # of all that came, with one newline between two
+    _beginning: str | None = None  # once something was left out
+
+    def add(self, texts: list[str]) -> None:
+        """Take the texts of one message."""
+        self.texts += texts
+        size = sum(map(len, texts))
+        self._size += size
+        self._total += size + len(texts)
+        if self._size > self.limits.most or len(self.texts) > self.limits.texts + self.limits.texts // 4:
+            self._leave_out()
+
+    def text(self, last: str | None) -> str:
+        """Return all as one text, or its both ends; ``last`` is the last message that is not blank."""
+        if self._beginning is None and self._total <= self.limits.text:
+            return "\n".join(self.texts)
+        if last is None:
+            return ""
+        half = self.limits.text // 2
+        end = "\n".join(reversed(list(_up_to(half, reversed(self.texts)))))[-half:]
+        beginning = self._first(half) if self._beginning is None else self._beginning
+        return both_ends(beginning, last[-half:] if not end.strip() else end, total=self._total)
+
+    def says_it_waits(self) -> bool:
+        """Say whether a text that `text` may leave out says that the session waits."""
+        return self._waits or (self._total > self.limits.text and any(map(says_it_waits, self.texts)))
+
+    def _first(self, size: int) -> str:
+        return "\n".join(_up_to(size, self.texts))[:size]
+
+    def _leave_out(self) -> None:
+        if self._beginning is None:
+            self._beginning = self._first(self.limits.text // 2)
+        latest: dict[str, None] = {}
+        size = 0
+        for text in reversed(self.texts):
+            if text and text not in latest:
+                latest[text] = None
+                size += len(text)
+                if size > self.limits.report or len(latest) >= self.limits.texts:
+                    break
+        self._waits = self._waits or any(says_it_waits(text) for text in self.texts if text not in latest)
+        self.texts = list(reversed(latest))
+        self._size = size
+
+
+class _Streamed(msgspec.Struct, kw_only=True):
+    """A text that comes in pieces: whole, or its end and the lines before that which may matter for a report."""
+
+    limits: TextLimits
+    _waits: bool = False  # says so in what was left out
+    _pieces: list[str] = msgspec.field(default_factory=list)
+    _pieces_size: int = 0
+    _parts: list[str] = msgspec.field(default_factory=list)  # pieces together
+    _size: int = 0  # of the parts
+    _total: int = 0  # of all that came
+    _leave_out_at: int = 0
+    _beginning: str | None = None  # once something was left out
+    _kept_lines: list[str] = msgspec.field(default_factory=list)  # of what was left out
+    _kept_size: int = 0
+    _has_words: bool = False
+
+    def __post_init__(self) -> None:
+        self._leave_out_at = self.limits.most
+
+    def add(self, piece: str) -> None:
+        """Take a piece."""
+        self._pieces.append(piece)
+        self._pieces_size += len(piece)
+        if len(self._pieces) >= self.limits.pieces or self._pieces_size >= self.limits.together:
+            self._join()
+
+    def for_report(self) -> str:
+        """Return what a report is looked for in."""
+        self._join()
+        return "".join((*(f"{line}\n" for line in self._kept_lines), *self._parts))
+
+    def text(self) -> str:
+        """Return the whole text, or its both ends."""
+        self._join()
+        if self._total <= self.limits.text and self._beginning is None:
+            return "".join(self._parts)
+        if not self._has_words:
+            return ""
+        half = self.limits.text // 2
+        whole = "".join(self._parts)
+        beginning = whole[:half] if self._beginning is None else self._beginning
+        return both_ends(beginning, whole.rstrip()[-half:], total=self._total)
+
+    def says_it_waits(self) -> bool:
+        """Say whether what `text` may leave out says that the session waits."""
+        return self._waits or (self._total > self.limits.text and says_it_waits("".join(self._parts)))
+
+    def _join(self) -> None:
+        if not self._pieces:
+            return
+        part = "".join(self._pieces)
+        self._pieces.clear()
+        self._pieces_size = 0
+        self._has_words = self._has_words or not part.isspace()
+        self._parts.append(part)
+        self._size += len(part)
+        self._total += len(part)
+        if self._size > self._leave_out_at:
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        whole = "".join(self._parts)
+        end = whole.rfind("\n", 0, len(whole) - self.limits.report) + 1
+        if not end and len(whole) <= 2 * self.limits.most:  # a long line: it may still end
+            self._leave_out_at = 2 * self.limits.most
+            return
+        end = end or len(whole) - self.limits.report
+        if self._beginning is None:
+            self._beginning = whole[: self.limits.text // 2]
+        gone = whole[:end]
+        self._parts = [whole[end:]]
+        self._size = len(self._parts[0])
+        self._leave_out_at = self.limits.most
+        self._waits = self._waits or says_it_waits(gone)
+        self._keep_lines(gone.removesuffix("\n").split("\n"))
+
+    def _keep_lines(self, lines: Iterable[str]) -> None:
+        kept = "\n".join(line for line in lines if any(sign in line for sign in _KEPT_LINES))
+        if kept and self._kept_size < self.limits.lines:
+            self._kept_lines.append(kept)
+            self._kept_size += len(kept)
+
+
+def _up_to(size: int, texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts that are not blank until they have as many characters."""
+    for text in texts:
+        if size <= 0:
+            return
+        if not text.isspace():
+            yield text
+            size -= len(text) + 1
 
 
 # --- tool calls ---------------------------------------------------------------------------------------

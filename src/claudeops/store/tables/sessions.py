@@ -73,7 +73,11 @@ sessions: Final = table(
     Column("output_tokens", Count, comment="output tokens of all turns; null: the stream does not report them"),
     Column("cost_usd", Usd, comment="what it has cost; null when unknown, never 0 for that"),
     Column("summary", CleanText, comment="the report's summary; null: there is none"),
-    Column("response", CleanText, comment="the assistant's joined text; null: none, or it was removed for its age"),
+    Column(
+        "response",
+        CleanText,
+        comment="the assistant's joined text, of a long one both ends; null: none, or it was removed for its age",
+    ),
     Column("tool_calls_seen", Count, comment="tool calls in the stream; null: it has not run to an end"),
     Column(
         "calls_ran",
@@ -105,7 +109,7 @@ sessions: Final = table(
     Column(
         "last_assistant_text",
         CleanText,
-        comment="the assistant's last message that had text; null: none, or it was removed for its age",
+        comment="the assistant's last message with text, of a long one both ends; null: none, or removed for its age",
     ),
     Column("warnings", CleanText, comment="what was unusual: a JSON list of sentences; null: nothing"),
     Column(

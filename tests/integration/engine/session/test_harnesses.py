@@ -11,6 +11,7 @@ import pytest
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.sessions import Ending
+from claudeops.domain.stream.transcript import TEXT_CHARACTERS
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind, ModelAccess
@@ -142,6 +143,18 @@ async def test_link_in_place_of_the_last_message_leads_nowhere(estate: Estate) -
     elsewhere.write_text("what no session may read")
     row = await estate.one_shot("codex", lines=[STARTED, TURN, DONE], link=str(elsewhere))
     assert row["response"] is None
+
+
+async def test_row_has_both_ends_of_a_text_of_megabytes_and_the_log_all_of_it(estate: Estate) -> None:
+    text = "first words " + "x" * TEXT_CHARACTERS + json.dumps(report())
+    row = await estate.one_shot("codex", lines=[STARTED, TURN, message(text), DONE])
+    assert (row["outcome"], row["extraction_method"]) == ("success", "salvaged")
+    for column in ("response", "last_assistant_text"):
+        kept = str(row[column])
+        assert kept.startswith("first words x")
+        assert kept.endswith(text[-TEXT_CHARACTERS // 2 :])
+        assert len(kept) < TEXT_CHARACTERS + 100
+    assert text in json.loads(Path(estate.log_path(1)).read_bytes().splitlines()[2])["item"]["text"]
 
 
 async def test_secret_in_the_last_message_reaches_no_row(estate: Estate) -> None:

@@ -11,8 +11,9 @@ import re2
 from claudeops.domain.chains import failure, outcome
 from claudeops.domain.chains.outcome import ExitReason, ProcessExit, StopCause
 from claudeops.domain.events import EventLevel
-from claudeops.domain.report.report import ExtractionMethod
+from claudeops.domain.report.report import REPORT_CHARACTERS, ExtractionMethod
 from claudeops.domain.sessions import ErrorCategory, FailureKind, Outcome
+from claudeops.domain.stream.transcript import TEXT_CHARACTERS
 from claudeops.engine.session import conversation, files
 from claudeops.engine.session_log import writer
 from claudeops.formats.report.candidate import _LEVELS
@@ -261,6 +262,8 @@ def test_limits_are_those_of_the_code() -> None:
 
     assert told == [
         RETAINED_BYTES,
+        REPORT_CHARACTERS,
+        TEXT_CHARACTERS,
         failure.ERROR_CHARS,
         writer._STDERR_LIMIT_BYTES,
         conversation.STDERR_TAIL_CHARACTERS,
