@@ -52,9 +52,10 @@ async def open_tasks() -> AsyncIterator[TaskGroup]:
 def until_tick(every: float, now: float) -> float:
     """Return how many seconds are left until a clock that shows ``now`` shows a multiple of ``every`` seconds.
 
-    Loops that rest so long by the monotonic clock wake the process at the same moments, once for all of them.
+    Loops that rest so long by the monotonic clock wake the process at the same moments, once for all of them. Without
+    seconds there is nothing left.
     """
-    return (math.floor(now / every) + 1) * every - now
+    return (math.floor(now / every) + 1) * every - now if every else 0.0
 
 
 class AbandonedError(BaseException):

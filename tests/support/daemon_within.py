@@ -23,7 +23,7 @@ import anyio
 
 from claudeops import logs
 from claudeops.app.daemon import run_daemon
-from claudeops.app.node import open_node
+from claudeops.app.node import Node, open_node
 from claudeops.engine.system import Shutdown
 from claudeops.settings import load_settings
 from support.long_run import LINE_BYTES, SESSION, ran_well
@@ -74,7 +74,7 @@ def nowhere() -> Iterator[TextIO]:
 
 
 @asynccontextmanager
-async def daemon_within(node: StandInNode) -> AsyncIterator[None]:
+async def daemon_within(node: StandInNode) -> AsyncIterator[Node]:
     """Run the daemon on this very event loop, so that one can look into it."""
     with nowhere() as sink:
         settings = load_settings(node.operator.environment(**node.settings()), cwd=node.root).settings
@@ -82,7 +82,7 @@ async def daemon_within(node: StandInNode) -> AsyncIterator[None]:
         shutdown = Shutdown()
         async with open_node(settings, log=logs.get_logger()) as opened, anyio.create_task_group() as tasks:
             tasks.start_soon(run_daemon, opened, shutdown)
-            yield
+            yield opened
             shutdown.requested.set()
 
 

@@ -40,7 +40,7 @@ from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.dispatch.wake_ups import LONGEST_SECONDS, WakeUps
+from claudeops.dispatch.wake_ups import LONGEST_SECONDS, LOOK_SECONDS, NET_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.engine.cell.cell import described
@@ -62,6 +62,7 @@ from claudeops.settings import Settings
 from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
+from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.store.database import WAKE_SOCKET, Database
 from claudeops.store.locks import claim_database
 from claudeops.store.reading.calls import CallVerdict, verdicts
@@ -248,7 +249,10 @@ def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatch
     """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
     waker = AnswerWaker(look_seconds=LONGEST_SECONDS)
     dispatcher = LocalDispatcher(interval_seconds=LONGEST_SECONDS)
-    wake_ups = WakeUps(file=settings.places.state_dir / WAKE_SOCKET, log=log)
+    is_local = sqlite_file(parse_url(settings.places.database_url)) is not None
+    wake_ups = WakeUps(
+        file=settings.places.state_dir / WAKE_SOCKET, log=log, look_seconds=NET_SECONDS if is_local else LOOK_SECONDS
+    )
     wake_ups.join(waker.wake_all, own=False)
     wake_ups.join(dispatcher.wake)
     return waker, dispatcher, wake_ups

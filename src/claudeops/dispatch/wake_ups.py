@@ -3,16 +3,20 @@
 Commands run in other processes. They write their row, commit, and send a datagram to a socket in the state directory
 (`claudeops.store.database.waking`). The row is the truth and the datagram a hint: one that is lost, or cannot be sent
 from another host or by another user, costs no more than the time until the next look. A look is cheap: it only finds
-out whether anything was written, so that whatever waits has no need to look by itself.
+out whether anything was written, so that whatever waits has no need to look by itself. What this process writes needs
+no look: its own commits wake what waits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from operator import ne
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +25,22 @@ import msgspec
 
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.tasks import Waiter
+from claudeops.tasks import Waiter, until_tick
 
 NextVersion = Callable[[Callable[[object], bool], float], Awaitable[object]]
 """Looks at the database's version every so many seconds; returns the first that is news, or raises `StoreError`."""
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at whether anything was written."""
+"""Between two looks at whether anything was written, where other hosts write or no datagram can come."""
+
+NET_SECONDS: Final = 5.0
+"""The same where only commands of this machine write, and can send datagrams: in the moments of all other loops."""
 
 LONGEST_SECONDS: Final = 30.0
 """After which whatever waits looks by itself, whether or not anything was written."""
+
+OWN_SECONDS: Final = 1.0
+"""Within which what this process writes wakes what waits for it, once for all that is written meanwhile."""
 
 REST_SECONDS: Final = 0.05
 """After a wake-up by a datagram. While more of them come, the rest doubles."""
@@ -48,10 +58,12 @@ class WakeUps(msgspec.Struct, kw_only=True):
     file: Path  # of the socket
     log: Logger
     look_seconds: float = LOOK_SECONDS
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep  # after a wake-up by a datagram
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep  # before a wake-up by own writes, and after a datagram's
     _wakes: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _wakes_by_others: list[Callable[[], None]] = msgspec.field(default_factory=list)
-    _has_written: bool = False  # this process, since the last look
+    _loop: asyncio.AbstractEventLoop | None = None  # while it runs
+    _has_written: bool = False  # this process, since the last wake-up by that
+    _written: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
     def join(self, wake: Callable[[], None], *, own: bool = True) -> None:
         """Have this called at each wake-up; it must not block. ``own``: also after what this process writes."""
@@ -64,8 +76,13 @@ class WakeUps(msgspec.Struct, kw_only=True):
         return waiter
 
     def note(self) -> None:
-        """Have the next look wake what waits: this process has written something. On any thread."""
+        """Have what waits woken within a second: this process has written something. On any thread."""
+        if self._has_written:
+            return
         self._has_written = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and what waited with it
+                self._loop.call_soon_threadsafe(self._written.set)
 
     def wake(self) -> None:
         """Wake everything that waits."""
@@ -74,38 +91,46 @@ class WakeUps(msgspec.Struct, kw_only=True):
 
     async def run(self, next_version: NextVersion) -> None:
         """Take datagrams, and look whether the database has another version, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._receive)
-            await self._look(next_version)
+        self._loop = asyncio.get_running_loop()
+        if self._has_written:  # before there was a loop to wake
+            self._written.set()
+        with contextlib.ExitStack() as stack:
+            inlet = self._open(stack)
+            seconds = self.look_seconds if inlet is not None else min(self.look_seconds, LOOK_SECONDS)
+            async with anyio.create_task_group() as tasks:
+                if inlet is not None:
+                    tasks.start_soon(self._wake_by, inlet)
+                tasks.start_soon(self._wake_by_own)
+                await self._look(next_version, seconds)
 
-    async def _look(self, next_version: NextVersion) -> None:
+    async def _look(self, next_version: NextVersion, every: float) -> None:
         known: object = None  # what was written before the start is not
         seconds = 0.0
-
-        def is_news(found: object) -> bool:
-            return self._has_written or found != known
-
         while True:
             try:
-                found = await next_version(is_news, seconds)
+                found = await next_version(partial(ne, known), seconds)
             except StoreError:
                 found = object()  # whatever waits finds out for itself what is wrong, and says so
                 await anyio.sleep(seconds)
-            has_written, self._has_written = self._has_written, False
-            if found != known:
-                self.wake()
-            elif has_written:
-                for wake in self._wakes:
-                    wake()
-            known, seconds = found, self.look_seconds
+            self.wake()
+            known, seconds = found, every
 
-    async def _receive(self) -> None:
+    async def _wake_by_own(self) -> None:
+        while True:
+            await self._written.wait()
+            await self.sleep(until_tick(OWN_SECONDS, anyio.current_time()))
+            self._written = anyio.Event()
+            self._has_written = False  # before the wake-up: what is written from now on needs another one
+            for wake in self._wakes:
+                wake()
+
+    def _open(self, stack: contextlib.ExitStack) -> socket.socket | None:
         try:
-            with open_socket(self.file) as inlet:
-                await self._wake_by(inlet)
+            return stack.enter_context(open_socket(self.file))
         except OSError as error:
             why = error.strerror or str(error)
             self.log.warning(LogEvent.WAKE_SOCKET_UNUSABLE, path=str(self.file), error=why)
+            return None
 
     async def _wake_by(self, inlet: socket.socket) -> None:
         rest = REST_SECONDS

@@ -33,6 +33,7 @@ from claudeops.store.connection.engines import (
 )
 from claudeops.store.connection.writer import Writer
 from claudeops.store.migrate import require_head
+from claudeops.tasks import until_tick
 
 T = TypeVar("T")
 
@@ -176,14 +177,14 @@ class Database:
         return await self._writer.run(self._data_version)
 
     async def next_version(self, is_news: Callable[[object], bool], seconds: float) -> object:
-        """Look at the version every so many seconds, and return the first one that is news; unbounded.
+        """Look at the version at every tick of so many seconds, and return the first one that is news; unbounded.
 
         What is news is decided on any thread. On SQLite a look that finds none wakes the writer's thread alone.
         """
         if self._keeps:
             return await self._writer.watch(self._data_version, is_news, seconds=seconds)
         while True:
-            await anyio.sleep(seconds)
+            await anyio.sleep(until_tick(seconds, anyio.current_time()))
             if is_news(found := await self.version()):
                 return found
 

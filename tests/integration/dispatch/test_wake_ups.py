@@ -14,10 +14,20 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from claudeops import logs
-from claudeops.dispatch.wake_ups import LONGEST_REST_SECONDS, REST_SECONDS, NextVersion, WakeUps, open_socket
+from claudeops.dispatch.wake_ups import (
+    LONGEST_REST_SECONDS,
+    LOOK_SECONDS,
+    NET_SECONDS,
+    OWN_SECONDS,
+    REST_SECONDS,
+    NextVersion,
+    WakeUps,
+    open_socket,
+)
 from claudeops.domain.commands import CommandName
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.database import WAKE_SOCKET, waking
@@ -34,6 +44,10 @@ HOURS: Final = 10 * 3600.0
 
 async def unchanged() -> object:
     return 1
+
+
+async def at_once(_seconds: float) -> None:
+    await anyio.lowlevel.checkpoint()
 
 
 def seen(version: Callable[[], Awaitable[object]]) -> NextVersion:
@@ -120,16 +134,89 @@ async def test_a_look_wakes_nothing_while_nothing_is_written(tmp_path: Path) -> 
     assert woken == ["woken"]  # at the start: what was written before is not known
 
 
-async def test_what_the_daemon_writes_itself_wakes_only_those_that_wait_for_that(tmp_path: Path) -> None:
-    ups = wake_ups(tmp_path, look_seconds=0.0)
+async def test_what_the_daemon_writes_itself_wakes_only_those_that_wait_for_that_and_takes_no_look(
+    sqlite: Database, tmp_path: Path
+) -> None:
+    ups = wake_ups(tmp_path, sleep=at_once)
     woken: list[str] = []
-    async with running(ups):
+    store = open_store(sqlite.url, changed=ups.note)
+    async with running(ups):  # whose next look is hours away
         await ups.waiter().pause(HOURS)  # for the look at the start
         ups.join(partial(woken.append, "any"))
         ups.join(partial(woken.append, "of others"), own=False)
+        await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+        await until(lambda: woken == ["any"])
+        await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+        await until(lambda: woken == ["any", "any"])
+    await store.close()
+
+
+async def test_however_much_the_daemon_writes_it_wakes_what_waits_once_a_second(tmp_path: Path) -> None:
+    rests: list[float] = []
+    woken: list[str] = []
+    ended = anyio.Event()
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        for _ in range(1000):
+            ups.note()
+        await (anyio.lowlevel.checkpoint() if len(rests) == 1 else ended.wait())
+
+    ups = wake_ups(tmp_path, sleep=sleep)
+    async with running(ups):
+        await ups.waiter().pause(HOURS)
+        ups.join(partial(woken.append, ""))
         ups.note()
         await until(lambda: bool(woken))
-        assert woken == ["any"]
+        assert (len(rests), len(woken)) == (1, 1)
+        ups.note()
+        await until(lambda: len(rests) == 2)
+    assert all(0 < rest <= OWN_SECONDS for rest in rests)
+    assert len(woken) == 1
+
+
+async def test_what_was_written_before_the_daemon_could_be_woken_wakes_it_then(tmp_path: Path) -> None:
+    ups = wake_ups(tmp_path, sleep=at_once)
+    woken: list[str] = []
+    ups.note()
+    async with running(ups):
+        await ups.waiter().pause(HOURS)
+        ups.join(partial(woken.append, ""))
+        await until(lambda: bool(woken))
+
+
+async def test_a_write_after_the_daemons_end_fails_at_nothing(tmp_path: Path) -> None:
+    """A thread that was left behind with its database may come back when everything else has ended."""
+    ups: list[WakeUps] = []
+
+    async def run() -> None:
+        ups.append(wake_ups(tmp_path))
+        async with running(ups[0]):
+            await ups[0].waiter().pause(HOURS)
+
+    await anyio.to_thread.run_sync(lambda: anyio.run(run))
+    ups[0].note()
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("state", NET_SECONDS), ("x" * 120, LOOK_SECONDS)])
+async def test_the_daemon_looks_each_second_where_no_wake_up_can_come(
+    tmp_path: Path, name: str, seconds: float, logged: io.StringIO
+) -> None:
+    state = tmp_path / name
+    state.mkdir()
+    waits: list[float] = []
+
+    async def next_version(is_news: Callable[[object], bool], seconds: float) -> object:
+        waits.append(seconds)
+        if len(waits) == 2:
+            await anyio.sleep_forever()
+        assert is_news(1)
+        return 1
+
+    async with running(wake_ups(state, look_seconds=NET_SECONDS), next_version):
+        await until(lambda: len(waits) == 2)
+    assert waits == [0.0, seconds]
+    assert ("wake_socket_unusable" in logged.getvalue()) == (seconds == LOOK_SECONDS)
 
 
 async def test_a_database_that_is_away_wakes_what_waits_so_that_it_is_noticed(tmp_path: Path) -> None:

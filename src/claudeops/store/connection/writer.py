@@ -21,6 +21,7 @@ import msgspec
 
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, get_logger
+from claudeops.tasks import until_tick
 
 T = TypeVar("T")
 
@@ -97,10 +98,10 @@ class Writer:
             self._give_up(future, turn, undo)
 
     async def watch(self, look: Callable[[], T], is_news: Callable[[T], bool], *, seconds: float) -> T:
-        """Look in the thread every so many seconds, also between jobs; return the first result that is news.
+        """Look in the thread at every tick of so many seconds, also between jobs; return the first result that is news.
 
-        A look that finds none wakes this thread alone. There is one watch at a time. Raises what a look raises, and
-        `StoreError` after `close`.
+        A look that finds none wakes this thread alone, in a moment in which other loops are woken anyway. There is one
+        watch at a time. Raises what a look raises, and `StoreError` after `close`.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()  # a caller who goes takes the watch away, below
@@ -113,7 +114,7 @@ class Writer:
         with self._closing:
             if self._closed:
                 raise StoreError(_CLOSED)
-            self._watch = _Watch(future=future, look=try_once, seconds=seconds, at=time.monotonic() + seconds)
+            self._watch = _Watch(future=future, look=try_once, seconds=seconds, at=_next_look(seconds))
             self._jobs.put(_Job(priority=_URGENT, number=next(self._numbers), run=_wake_up))
         try:
             return await asyncio.wrap_future(future)
@@ -191,9 +192,8 @@ class Writer:
     def _next(self) -> Callable[[], None] | None:
         """Return the next job, and look for news when it is time, whether or not jobs wait."""
         while (watch := self._watch) is not None and not watch.future.done():
-            now = time.monotonic()
-            if now >= watch.at:
-                watch.at = now + watch.seconds
+            if time.monotonic() >= watch.at:
+                watch.at = _next_look(watch.seconds)
                 watch.look()
             left = max(0.0, watch.at - time.monotonic())
             with suppress(queue.Empty):
@@ -265,6 +265,11 @@ class _Watch(msgspec.Struct, kw_only=True):
     look: Callable[[], None]
     seconds: float  # between two looks
     at: float  # monotonic seconds
+
+
+def _next_look(seconds: float) -> float:
+    now = time.monotonic()
+    return now + until_tick(seconds, now)
 
 
 class _Owed(msgspec.Struct):
