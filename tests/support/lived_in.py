@@ -23,6 +23,8 @@ from support.alerts import SOURCE, alert, bring, rules_of
 from support.estate import report as stated
 from support.store_values import (
     NOW,
+    OTHER_OWNER,
+    OWNER,
     RULES,
     after,
     alarm,
@@ -66,6 +68,8 @@ async def something_of_everything(store: Store) -> Session:
     new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
     await store.tokens.create(new)
     await store.tokens.used({1: NOW})
+    for owner, policy in ((OWNER, "0123456789abcdef"), (OTHER_OWNER, "fedcba9876543210")):
+        await store.recovery.renew_lease(owner, now=NOW, digests={"policy": policy, "probes": "0011223344556677"})
     queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
     assert isinstance(queued, Session)
     assert queued.id == QUEUED

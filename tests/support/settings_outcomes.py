@@ -62,7 +62,7 @@ def values(holder: object, path: str = "") -> Iterator[tuple[str, str]]:
         for number, each in enumerate(holder, 1):
             yield from values(each, f"{path}.{number}")
     else:
-        yield path, _text(holder)
+        yield path, "the host's" if path == "node.name" and holder == os.uname().nodename else _text(holder)
 
 
 def _text(value: object) -> str:

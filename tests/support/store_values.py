@@ -16,8 +16,25 @@ from claudeops.domain.sessions import Ending, NewSession, Outcome, Session, Stat
 from claudeops.store.store import Store
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-OWNER: Final = Owner(name="node-1", pid=4711, process_started_at=1_772_000_000.5, boot_id="boot-1", isolation="user")
-OTHER_OWNER: Final = Owner(name="node-2", pid=4712, process_started_at=1_772_000_001.5, boot_id="boot-1")
+OWNER: Final = Owner(
+    name="node-1",
+    pid=4711,
+    process_started_at=1_772_000_000.5,
+    boot_id="boot-1",
+    isolation="user",
+    node="attic",
+    site="main",
+    version="1.0",
+)
+OTHER_OWNER: Final = Owner(
+    name="node-2",
+    pid=4712,
+    process_started_at=1_772_000_001.5,
+    boot_id="boot-1",
+    node="cellar",
+    site="main",
+    version="1.0",
+)
 TIERS: Final = (
     TierChoice(number=1, model="haiku"),
     TierChoice(number=2, model="sonnet", action_kinds=("restart",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,16 @@ from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import keep_estate, probe_watch
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.alerts.receipt import WEBHOOK
+from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
+from claudeops.engine.daemon.digests import Digests, DigestSource, decisive
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseRenewal
@@ -36,6 +39,7 @@ from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWri
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.watch import ProbeWatch
+from claudeops.engine.probes.watched import WatchedProbe
 from claudeops.engine.schedules.follow_ups import FollowUpWorker
 from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
@@ -107,15 +111,16 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         untold_since=lambda: people.oldest,
     )
     ping, people = healthcheck_ping(node), notifications(node)
-    told = replace(node, context=replace(node.context, probes=tier0.table))
+    informed = replace(node, context=replace(node.context, probes=tier0.table))
     trim, floor = MemoryTrim(running), disk_floor(node, running)
     listeners: list[SessionListener] = [status, node.metrics, trim, floor, *([] if ping is None else [ping])]
-    supervisor = told.supervisor(running=running, listeners=listeners)
+    supervisor = informed.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
         watchdog_seconds=node.settings.service_manager.watchdog_seconds,
         log=node.log,
     )
+    lease.digests = digests_of(node, rules, watch, keeper, people).now
     node.wake_ups.join(status.wake)
     lease.changed = status.wake
     async with anyio.create_task_group() as tasks:
@@ -212,6 +217,54 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
     )
 
 
+def digests_of(
+    node: Node,
+    rules: OperatorFile[Rules],
+    watch: ProbeWatch,
+    schedules: ScheduleRunner,
+    people: ReloadedNotifications,
+) -> Digests:
+    """Return the digests of what a daemon decides by; each file counts as it serves now, whatever stands in it."""
+    settings, context = node.settings, node.context
+    fixed: dict[str, object] = {
+        "settings.tiers": [decisive(settings.ladder), *map(decisive, settings.tiers)],
+        "settings.budgets": decisive(settings.budgets),
+        "settings.timeouts": decisive(settings.timeouts),
+        "settings.approvals": decisive(settings.approvals),
+        "settings.bounds": decisive(settings.bounds),
+        "settings.completion": decisive(settings.completion),
+        "approval_key": context.approvals.approval_key,
+        "policy": settings.policy,
+    }
+    sources = {name: DigestSource(partial(_same, value)) for name, value in fixed.items()}
+    return Digests(
+        sources
+        | {
+            "prompts": DigestSource(context.prompts.digests),
+            "manifests": DigestSource(lambda: context.estates.latest.manifests),
+            "library": DigestSource(lambda: context.libraries.latest.texts),
+            "alerts": DigestSource(lambda: rules.value),
+            "probes": DigestSource(lambda: watch.watched.by_name, _declared),
+            "schedules": DigestSource(lambda: schedules.plans, _planned),
+            "targets": DigestSource(lambda: people.file.value, lambda found: (found.targets, found.approvers)),
+        }
+    )
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _declared(watched: Mapping[str, WatchedProbe]) -> list[Probe]:
+    """Return probes without the places where they are declared, which are each machine's own."""
+    return [replace(watched[name].probe, origin="") for name in sorted(watched)]
+
+
+def _planned(plans: Iterable[SchedulePlan]) -> list[SchedulePlan]:
+    """Return schedules likewise, and without the site, which is each machine's own too."""
+    return [replace(plan, origin="", schedule=replace(plan.schedule, site="")) for plan in plans]
+
+
 def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
     """Return what carries out the commands of operators."""
     return CommandRunner(
@@ -304,7 +357,7 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[SchedulePlan
             file,
             highest_tier=settings.ladder.max_tier,
             timezone=settings.schedule.timezone,
-            site=settings.schedule.site,
+            site=settings.node.jitter_site,
         )
 
     return OperatorFile(

@@ -10,6 +10,7 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 
 import msgspec
 
@@ -144,7 +145,7 @@ async def open_node(
     clock, shutdown = clock or Clock(), shutdown or Shutdown()
     shutdown.check()
     await make_directories(settings)
-    owner = this_owner()
+    owner = this_owner(node=settings.node.name, site=settings.node.site, version=version("claudeops"))
     with claim_database(settings.places.database_url, settings.places.state_dir) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():

@@ -195,7 +195,7 @@ def schedule(settings: Settings) -> Schedule:
         name=SCHEDULE,
         cadence=cadence,
         jitter_seconds=settings.schedule.jitter_seconds,
-        site=settings.schedule.site or "",
+        site=settings.node.jitter_site,
     )
 
 

@@ -117,6 +117,9 @@ def _body(state: StatusShown, file: Path) -> Body:
         "pid": None if status is None else status.pid,
         "started_at": None if status is None else status.started_at,
         "isolation": None if status is None else status.isolation,
+        "node": None if status is None else status.node or None,
+        "site": None if status is None else status.site or None,
+        "version": None if status is None else status.version or None,
         "database": {"available": state.seen is not None, "message": state.trouble},
         "next_fires": [] if status is None else [msgspec.to_builtins(one) for one in status.schedules],
         "running": plain(tuple(state.running)),
@@ -199,6 +202,8 @@ def _of_daemon(state: StatusShown, looks: Layout) -> Iterator[Fact]:
     else:
         why = status.reason or "it does not say why"
         yield "daemon", TableCell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
+    if status.node:
+        yield "node", f"{status.node} (site {status.site}), claudeops {status.version}"
     for fire in status.schedules:
         when = "switched off" if fire.next_fire is None else looks.time(fire.next_fire)
         yield "next fire", f"{when} ({fire.name})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,9 @@ class Owner:
     process_started_at: float  # seconds since the epoch
     boot_id: str
     isolation: str | None = field(default=None, compare=False)  # of its sessions; not known of other daemons
+    node: str = field(default="", compare=False)  # the machine's name; this and the rest likewise
+    site: str = field(default="", compare=False)  # where that is
+    version: str = field(default="", compare=False)  # of claudeops
 
 
 class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +41,8 @@ class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
             return None
         off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
         return f"this machine's clock is {off} the database's: no schedule fires until it is set right."
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> Iterable[str]:
+    """Return what two daemons decide by and do not have alike; what one of them does not say cannot be compared."""
+    return sorted(name for name in one.keys() & other.keys() if one[name] != other[name])

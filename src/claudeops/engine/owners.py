@@ -18,13 +18,16 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
 
 
-def this_owner() -> Owner:
+def this_owner(*, node: str = "", site: str = "", version: str = "") -> Owner:
     """Return this process as an owner of sessions; every call gives it a new name."""
     return Owner(
         name=uuid.uuid4().hex,
         pid=os.getpid(),
         process_started_at=psutil.Process().create_time(),
         boot_id=_boot_id(),
+        node=node,
+        site=site,
+        version=version,
     )
 
 

@@ -81,6 +81,10 @@ class PromptFiles:
         self._read = read
         self._log = log
 
+    def digests(self) -> Mapping[int, str]:
+        """Return the digest of each tier's prompt, as last read."""
+        return {tier: template.digest for tier, template in self._good.items()}
+
     async def template(self, tier: int) -> Template:
         """Return a tier's prompt as its file has it now; the last good one if that cannot be used."""
         good = self._good[tier]

@@ -79,7 +79,7 @@ from claudeops.settings.sessions import (
     TimeoutSettings,
 )
 from claudeops.settings.variables import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES, Hides, is_text, quoted
-from claudeops.settings.where import BudgetSettings
+from claudeops.settings.where import BudgetSettings, NodeSettings, node_name
 
 _ROOT: Final = Path("/")
 _KEY: Final = "ANTHROPIC_API_KEY"
@@ -108,6 +108,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     max_tier = reader.whole("CLAUDEOPS_MAX_TIER")
     warnings += idle_tiers(reader, max_tier)
     timezone = check_schedule(reader)
+    node = fill(NodeSettings, reader, name=node_name(reader))
     chain_usd, tier_budgets = read_budgets(reader, max_tier)
     places, unusual = read_places(reader, cwd=cwd, root=root)
     warnings += unusual
@@ -148,12 +149,13 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     warnings += short
     settings = Settings(
         access=fill(AccessSettings, reader),
+        node=node,
         schedule=fill(
             ScheduleSettings,
             reader,
             timezone=timezone,
             path=schedules_path,
-            plans=_schedules(schedules_path, timezone, max_tier=max_tier, site=reader.text("CLAUDEOPS_SITE")),
+            plans=_schedules(schedules_path, timezone, max_tier=max_tier, site=node.jitter_site),
         ),
         ladder=fill(LadderSettings, reader),
         tiers=tiers,
@@ -263,7 +265,7 @@ def _private_files(reader: VariableReader, found: Iterable[Path]) -> tuple[Path,
     return tuple(dict.fromkeys((*reader.private_files(), *found)))
 
 
-def _schedules(path: Path | None, timezone: str, *, max_tier: int, site: str | None) -> tuple[SchedulePlan, ...]:
+def _schedules(path: Path | None, timezone: str, *, max_tier: int, site: str) -> tuple[SchedulePlan, ...]:
     if path is None:
         return ()
     return load_schedules(path, highest_tier=max_tier, timezone=timezone, site=site)

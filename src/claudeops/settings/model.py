@@ -49,7 +49,7 @@ from claudeops.settings.variables import (
     url,
     whole,
 )
-from claudeops.settings.where import ALERTS, POLICY, BudgetSettings, PlaceSettings
+from claudeops.settings.where import ALERTS, POLICY, BudgetSettings, NodeSettings, PlaceSettings
 from claudeops.structs import replace
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
@@ -306,6 +306,7 @@ class Settings:
     """Everything that the operator decides. ``repr()`` shows no secret."""
 
     access: AccessSettings = group(AccessSettings)
+    node: NodeSettings = group(NodeSettings)
     schedule: ScheduleSettings = group(ScheduleSettings)
     ladder: LadderSettings = group(LadderSettings)
     tiers: tuple[TierSettings, ...] = derived(  # 1 to the highest, in order

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
 _FEWEST_CHARACTERS: Final = 16  # of a secret that lets its owner in
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,62}")
 _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would read as a flag
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
@@ -105,6 +106,16 @@ class VariableReader:
         value = self.text(name)
         if value is not None and not _MODEL.fullmatch(value):
             raise ConfigurationError(f"{name} is {quoted(value)}, which is not a model: set a name such as 'sonnet'.")
+        return value
+
+    def identifier(self, name: str) -> str | None:
+        """Return the name of a machine or a place, or the default, if there is one."""
+        value = self.text(name)
+        if value is not None and not _IDENTIFIER.fullmatch(value):
+            raise ConfigurationError(
+                f"{name} is {quoted(value)}, which is no name: set at most 63 letters, digits and . _ : @ -, the first "
+                "one a letter or a digit."
+            )
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -345,6 +356,7 @@ _READ: Final[Mapping[ValueKind, Callable[[VariableReader, str], object]]] = {
     ValueKind.TEXT: VariableReader.text,
     ValueKind.PROSE: VariableReader.prose,
     ValueKind.ADDRESS: read_address,
+    ValueKind.IDENTIFIER: VariableReader.identifier,
     ValueKind.MODEL: VariableReader.model,
     ValueKind.SECONDS: VariableReader.number,
     ValueKind.WHOLE: VariableReader.whole,

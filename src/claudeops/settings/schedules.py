@@ -23,12 +23,12 @@ def schedules_file(named: Path | None, *, root: Path) -> Path | None:
     return toml_file(named, "schedules.toml", root=root)
 
 
-def load_schedules(path: Path, *, highest_tier: int, timezone: str, site: str | None) -> tuple[SchedulePlan, ...]:
+def load_schedules(path: Path, *, highest_tier: int, timezone: str, site: str) -> tuple[SchedulePlan, ...]:
     """Return the schedules of a file. Raises `ConfigurationError` with file, line and remedy."""
     around = Surroundings(
         highest_tier=highest_tier,
         timezone=timezone,
-        site=site or "",
+        site=site,
         prompt_file=lambda name: _prompt(path.parent / name),
         origin=str(path),
     )

@@ -72,9 +72,6 @@ class ScheduleSettings:
     jitter_seconds: float = setting(
         seconds("CLAUDEOPS_JITTER", "0", ONE_DAY, "greatest delay added to a due time; below the interval", low=0)
     )
-    site: str | None = setting(
-        text("CLAUDEOPS_SITE", "name of this installation; several get different delays out of the jitter")
-    )
     path: Path | None = derived(  # None: the one schedule of the variables above
         configuration(
             "CLAUDEOPS_SCHEDULES_PATH",

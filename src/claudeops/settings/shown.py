@@ -98,7 +98,7 @@ def _computed(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield what the settings made of values that are absent, relative, or above a limit."""
     for path, variable in declared_by(Settings):
         value = reduce(getattr, path, settings)
-        if variable.kind in _PATHS and isinstance(value, Path):
+        if (variable.kind in _PATHS and isinstance(value, Path)) or variable.kind is ValueKind.IDENTIFIER:
             yield variable.name, str(value)
         elif variable.kind is ValueKind.MONEY or variable.below:
             yield variable.name, f"{value:g}"

@@ -66,6 +66,7 @@ class ValueKind(Enum):
     TEXT = auto()
     PROSE = auto()  # may have several lines
     ADDRESS = auto()
+    IDENTIFIER = auto()  # of a machine or a place
     MODEL = auto()
     SECONDS = auto()
     WHOLE = auto()
@@ -96,6 +97,7 @@ _PHRASES: Final[Mapping[ValueKind, str]] = {
     ValueKind.TEXT: "text",
     ValueKind.PROSE: "text",
     ValueKind.ADDRESS: "text",
+    ValueKind.IDENTIFIER: "a name: letters, digits and . _ : @ -",
     ValueKind.MODEL: "a model name or alias",
     ValueKind.SECONDS: "seconds",
     ValueKind.WHOLE: "a whole number",
@@ -254,6 +256,11 @@ def text(name: str, meaning: str, *defaults: str) -> Variable[str | None]:
 def address(name: str, default: str, meaning: str) -> Variable[str]:
     """Return a variable for an IP address."""
     return Variable(name=name, kind=ValueKind.ADDRESS, defaults=(default,), meaning=meaning)
+
+
+def identifier(name: str, meaning: str, *defaults: str, note: str = "") -> Variable[str]:
+    """Return a variable for the name of a machine or a place; ``note`` says which one it is by default."""
+    return Variable(name=name, kind=ValueKind.IDENTIFIER, defaults=defaults, meaning=meaning, default_note=note)
 
 
 def file(name: str, meaning: str, note: str = "", *, configuration: bool = False) -> Variable[object]:

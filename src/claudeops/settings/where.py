@@ -6,6 +6,7 @@ Raises `ConfigurationError` like all of the settings.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from claudeops.settings.variables import (
     declared_by,
     derived,
     directory,
+    identifier,
     money,
     quoted,
     secret,
@@ -34,8 +36,12 @@ RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 DAILY_BUDGET: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
 CHAIN_BUDGET: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
 TARGET_DATABASE: Final = "CLAUDEOPS_TARGET_DATABASE_URL"
+NODE: Final = "CLAUDEOPS_NODE"
+DEFAULT_SITE: Final = "main"
 
 _ROOT: Final = Path("/")
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9._:@-]+")
+_NAME_CHARACTERS: Final = 63
 
 
 @settings_group
@@ -62,6 +68,28 @@ class PlaceSettings:
             hides=Hides.IN_URL,
         )
     )
+
+
+@settings_group
+class NodeSettings:
+    """Which of the machines this is that work on one database."""
+
+    name: str = derived(
+        identifier(NODE, "name of this machine; events, logs and `claudeops list-nodes` say it", note="the host's name")
+    )
+    site: str = setting(
+        identifier(
+            "CLAUDEOPS_SITE",
+            "where this machine is; machines of one site reach the same services, and each site has other delays out "
+            "of the jitter",
+            DEFAULT_SITE,
+        )
+    )
+
+    @property
+    def jitter_site(self) -> str:
+        """The site in what delays are made of; that of an installation without one is none."""
+        return "" if self.site == DEFAULT_SITE else self.site
 
 
 @settings_group
@@ -109,6 +137,15 @@ def results_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) ->
     """Return the directory of the sessions' logs as the settings have it."""
     reader = VariableReader(environ, _PLACES, cwd=cwd)
     return find_directory(reader, RESULTS, "results", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
+
+
+def node_name(reader: VariableReader, *, host: str | None = None) -> str:
+    """Return the name of this machine: as the operator has it, else the host's, as far as it is a name."""
+    named = reader.identifier(NODE)
+    if named is not None:
+        return named
+    plain = _NO_NAME.sub("-", os.uname().nodename if host is None else host).lstrip("._:@-")[:_NAME_CHARACTERS]
+    return plain or "node"
 
 
 def day_budget(environ: Mapping[str, str], *, cwd: Path) -> tuple[float, str]:

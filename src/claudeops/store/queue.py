@@ -34,10 +34,11 @@ from claudeops.store.session_columns import (
     blocked_values,
     cancelled_values,
     claimed_values,
+    note_life,
     queued_values,
 )
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.daemon import instances, schedule_fires
+from claudeops.store.tables.daemon import schedule_fires
 from claudeops.store.tables.sessions import sessions
 from claudeops.structs import replace
 
@@ -60,7 +61,6 @@ _INHERIT: Final = (  # a chain belongs to one incident as a whole
     .where(sessions.c.id == bindparam("inherits"))
     .values(incident_id=select(_PARENT.c.incident_id).where(_PARENT.c.id == bindparam("of_parent")).scalar_subquery())
 )
-_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
 class Queue:
@@ -492,8 +492,3 @@ def change(connection: Connection, seen: Session, values: Mapping[str, object]) 
     """Change a row if it still is what was seen; ``False``: somebody was faster."""
     same = {"session": seen.id, "seen_status": seen.status.value, "seen_attempt": seen.attempt}
     return connection.execute(CHANGE_SESSION_AS_SEEN, {**same, **values}).rowcount == 1
-
-
-def note_life(connection: Connection, owner: Owner, now: datetime) -> bool:
-    """Note that an owner lives; ``False``: it has no row."""
-    return connection.execute(_BEAT, {"name": owner.name, "heartbeat": now}).rowcount == 1

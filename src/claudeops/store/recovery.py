@@ -5,7 +5,7 @@ Also the sign of life that living daemons write, and the ids that new sessions m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -39,13 +39,14 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_event, resolve_events
 from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
-from claudeops.store.queue import add_session, change, end_chain, existing, note_life
+from claudeops.store.queue import add_session, change, end_chain, existing
 from claudeops.store.rows import TableRow, to_session, to_warnings
-from claudeops.store.session_columns import LEASE, lost_values, taken_over_values
+from claudeops.store.session_columns import LEASE, lost_values, note_life, taken_over_values
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
+from claudeops.text import json_text
 
 _REVISION: Final = text("SELECT version_num FROM alembic_version")
 _CLOCK: Final = select(func.clock_timestamp(type_=UtcDateTime()))
@@ -68,14 +69,13 @@ class Recovery:
         ``running``; end them with `Queue.finish` or `mark_lost`. A standing breaker may be probed at once. ``alive``
         runs in the writer's thread.
         """
-        registered = insert(instances).values(_instance_values(owner, now))
         running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
 
         def take_over(connection: Connection) -> Sequence[Session]:
             known = [_to_owner(row) for row in connection.execute(select(instances))]
             living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
             connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
-            connection.execute(registered)
+            _register(connection, owner, now)
             deny_approvals(connection, at=now)
             holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
             orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
@@ -176,16 +176,18 @@ class Recovery:
 
         return await self._database.write(fill)
 
-    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
+    async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
         """Note that ``owner`` lives and renew its leases; return what it runs, how far the clocks are apart and more.
 
-        A row of ``instances`` that another daemon has removed, because it took this one for dead, is written again.
+        ``digests`` are of what it decides by, as that is now. A row of ``instances`` that another daemon has removed,
+        because it took this one for dead, is written again.
         """
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
 
         def renew(connection: Connection) -> SignOfLife:
-            if not note_life(connection, owner, now):
-                connection.execute(insert(instances).values(_instance_values(owner, now)))
+            changed = {} if digests is None else {"digests": json_text(dict(digests))}
+            if not note_life(connection, owner, now, **changed):
+                _register(connection, owner, now, **changed)
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
             running = frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
             revision = connection.execute(_REVISION).scalar_one()
@@ -236,6 +238,14 @@ class Recovery:
         await self._database.write(lambda connection: connection.execute(gone))
 
 
+def _register(connection: Connection, owner: Owner, now: datetime, **more: str) -> None:
+    """Add the row of an owner, with its sign of life by the database's clock."""
+    values = _instance_values(owner, now) | more
+    if connection.dialect.name != "sqlite":
+        values["heartbeat"] = _CLOCK.scalar_subquery()
+    connection.execute(insert(instances).values(values))
+
+
 def _instance_values(owner: Owner, now: datetime) -> dict[str, object]:
     return {
         "owner": owner.name,
@@ -243,6 +253,10 @@ def _instance_values(owner: Owner, now: datetime) -> dict[str, object]:
         "process_started_at": owner.process_started_at,
         "boot_id": owner.boot_id,
         "heartbeat": now,
+        "node": owner.node or None,
+        "site": owner.site or None,
+        "version": owner.version or None,
+        "revision": HEAD,
     }
 
 

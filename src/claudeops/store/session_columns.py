@@ -1,4 +1,4 @@
-"""The columns that each step of a session fills, and those of a call of its model."""
+"""The columns that each step of a session fills, those of a call of its model, and the sign of life of its owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, update
+from sqlalchemy import Connection, bindparam, func, update
 
 from claudeops.domain.chains.backfill import report_summary, stream_values
 from claudeops.domain.owner import Owner
@@ -25,6 +25,8 @@ from claudeops.domain.sessions import (
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.tokens import CallState
 from claudeops.store.rows import TableRow
+from claudeops.store.tables.columns import UtcDateTime
+from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import sessions
 from claudeops.text import json_text
 
@@ -52,6 +54,10 @@ UNCLAIMED: Final[Mapping[str, object]] = {
     "started_at": None,
 }
 """The columns that a claim fills, as they were before it; except the attempt, which counts claims."""
+
+_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
+_BEAT_THERE: Final = _BEAT.values(heartbeat=func.clock_timestamp(type_=UtcDateTime()))
+"""By the database's own clock."""
 
 _TOKENS: Final = (
     "input_tokens",
@@ -104,6 +110,14 @@ def claimed_values(
 def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:
     """Return the columns of a running session that another owner takes over."""
     return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + LEASE}
+
+
+def note_life(connection: Connection, owner: Owner, now: datetime, **changed: str) -> bool:
+    """Note that an owner lives, and what of its row has ``changed``; ``False``: it has no row."""
+    row = {"name": owner.name, **changed}
+    if connection.dialect.name == "sqlite":  # whose clock is this machine's
+        return connection.execute(_BEAT, {"heartbeat": now, **row}).rowcount == 1
+    return connection.execute(_BEAT_THERE, row).rowcount == 1
 
 
 def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:

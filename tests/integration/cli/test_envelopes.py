@@ -74,6 +74,7 @@ ASKED: Final[Mapping[str, str]] = {
     "list-checks": "list-checks web",
     "list-events": "list-events",
     "list-incidents": "list-incidents",
+    "list-nodes": "list-nodes",
     "list-sessions": "list-sessions",
     "list-silences": "list-silences",
     "list-sources": "list-sources",
@@ -201,7 +202,7 @@ def shell(
     broken = {"source": "am", "at": "2026-03-01T12:01:00Z", "body": "nonsense"}
     lines = "".join(f"{json.dumps(each)}\n" for each in (line, broken))
     (tmp_path / "alerts.ndjson").write_text(lines, encoding="utf-8")
-    shell.set(ANTHROPIC_BASE_URL="http://127.0.0.1:1")
+    shell.set(ANTHROPIC_BASE_URL="http://127.0.0.1:1", CLAUDEOPS_NODE="attic")
     shell.set(CLAUDEOPS_APPRISE_URLS=receiver.address)
     shell.script(look(), {"result": {"structured_output": stated(), "result": "All is well."}})
     return shell

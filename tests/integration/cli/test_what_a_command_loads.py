@@ -47,6 +47,7 @@ QUICK: Final = {
     "list-checks": 100,
     "list-actions": 154,
     "list-sources": 69,
+    "list-nodes": 58,
     "stats": 69,
     "spend": 69,
     "audit verify": 78,
@@ -69,7 +70,7 @@ THOROUGH: Final = {
     "policy replay nothing.toml": 294,
     "show-tool Bash": 273,
     "remote-commands": 273,
-    "exec-command tier1 look": 524,
+    "exec-command tier1 look": 525,
     "exec-tool check:clock": 499,
     "show-command tier1": 303,
     "route look": 379,
@@ -81,12 +82,12 @@ THOROUGH: Final = {
     "doctor": 501,
     "config": 143,
     "notify test ops": 137,
-    "rehearse": 524,
+    "rehearse": 525,
     "migrate-from nothing.db": 302,
     "login-link": 299,
     "tail --no-follow": 319,
     "run": 287,  # before the trial of isolation begins, beside which the rest is loaded
-    "bootstrap": 522,
+    "bootstrap": 523,
 }
 """The same of commands that read all settings, run something, or judge."""
 

@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, bool]]] = {
     "/api/v1/approvals": ("list-approvals", "approvals", True),
     "/api/v1/memories?all=true": ("memories list --all", "memories", True),
     "/api/v1/sources": ("list-sources", "sources", False),
+    "/api/v1/nodes": ("list-nodes", "nodes", False),
     "/api/v1/services/web/checks": ("list-checks web", "checks", False),
 }
 """Lists, the command that prints the same, the key of its list, and whether it has the oldest first."""
@@ -52,7 +53,7 @@ SAME: Final[Mapping[str, str]] = {
     "/api/v1/sessions/1/audit": "audit verify --session 1",
 }
 
-OF_NOW: Final = {"since", "lasted_s", "days", "today_usd", "confidence", "info"}
+OF_NOW: Final = {"since", "silent_s", "lasted_s", "days", "today_usd", "confidence", "info"}
 """What depends on when it is asked: the commands ask now, and the site at noon.
 
 `status` also counts levels without an event.

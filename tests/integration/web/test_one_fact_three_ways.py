@@ -67,6 +67,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "incident": "/incidents/{number}",
     "list-silences": "/silences",
     "list-sources": "/sources",
+    "list-nodes": "/nodes",
     "chain": "/chains/{root}",
     "diff-chains": "/chains/{a}/diff/{b}",
     "why": "/why",

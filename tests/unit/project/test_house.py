@@ -22,6 +22,8 @@ from support.house import (
 )
 
 SMALL: Final = {
+    "claudeops.cli.nodes": "one command, which reads other rows than those beside it",
+    "claudeops.engine.daemon.digests": "what two daemons compare; neither who wires it nor who writes it knows how",
     "claudeops.engine.last_good": "what three readers share of a file that is read again",
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.log_values": "loaded with the first event: most commands of the CLI log none",

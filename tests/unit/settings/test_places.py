@@ -15,6 +15,7 @@ from claudeops.settings.files import packaged
 from claudeops.settings.model import KNOWN
 from claudeops.settings.places import read_places, unusable
 from claudeops.settings.reader import VariableReader
+from claudeops.settings.where import node_name
 from support.settings_world import World
 
 
@@ -148,3 +149,28 @@ def test_stranger_beside_an_installed_package_is_not_taken_for_ours(tmp_path: Pa
 
     with pytest.raises(MissingInputError, match="reinstall"):
         packaged("migrations", package=package)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("web-1.example", "web-1.example"),
+        ("ein rechner", "ein-rechner"),
+        ("-_-", "node"),
+        ("", "node"),
+        ("x" * 64, "x" * 63),
+    ],
+)
+def test_node_has_a_name_whatever_its_host_is_called(world: World, host: str, name: str) -> None:
+    assert node_name(VariableReader({}, KNOWN, cwd=world.cwd), host=host) == name
+
+
+def test_node_without_a_name_has_that_of_its_host_and_site_main(world: World) -> None:
+    node = world.settings().node
+
+    assert (node.name, node.site) == (node_name(VariableReader({}, KNOWN, cwd=world.cwd)), "main")
+
+
+def test_delays_of_an_installation_without_a_site_stay_as_they_were(world: World) -> None:
+    assert world.settings().node.jitter_site == ""
+    assert world.settings(CLAUDEOPS_SITE="north").node.jitter_site == "north"

@@ -40,6 +40,7 @@ _DECLARED: Final = {
         "list-actions",
         "list-checks",
         "list-events",
+        "list-nodes",
         "spend",
         "stats",
         "status",
@@ -132,7 +133,7 @@ class _CommandsByName(MutableMapping[str, click.Command]):
 
 class _Commands(WholeHelp):
     headings: ClassVar = {
-        "Watch": ("status", "run", "bootstrap", "tail", "health", "ping"),
+        "Watch": ("status", "list-nodes", "run", "bootstrap", "tail", "health", "ping"),
         "Act": ("list-approvals", "approve", "deny", "stop", "pause", "resume", "memories"),
         "Incidents": (
             *("list-incidents", "incident", "ack", "resolve"),

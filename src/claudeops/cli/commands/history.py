@@ -30,6 +30,19 @@ def status(shape: AnswerShape) -> int:
     return print_status(shape=shape)
 
 
+@click.command("list-nodes", epilog=examples("claudeops list-nodes", "claudeops list-nodes -o json"))
+@shaped()
+def list_nodes(shape: AnswerShape) -> int:
+    """List the daemons that run on the database: machine, site, version, since when, and when last seen.
+
+    Below them is what two of them do not have the same: versions, and digests of policy, settings, prompts and the
+    files by which they decide.
+    """
+    from claudeops.cli.nodes import print_nodes
+
+    return print_nodes(shape=shape)
+
+
 @click.command(epilog=examples("claudeops chain 12", "claudeops chain 12 --output-format json"))
 @click.argument("session", type=SESSION, metavar="ID")
 @shaped()

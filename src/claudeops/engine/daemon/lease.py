@@ -32,6 +32,10 @@ def _unheeded() -> None:
     return
 
 
+def _undigested() -> None:
+    return
+
+
 @dataclass(kw_only=True)
 class LeaseRenewal:
     """Renews the lease of one daemon."""
@@ -44,6 +48,7 @@ class LeaseRenewal:
     lost: Callable[[], None]  # called once when that happens
     log: Logger
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
+    digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     trouble: str | None = None  # why the database took no writes at the last renewal
@@ -61,6 +66,7 @@ class LeaseRenewal:
 
     async def run(self) -> None:
         """Renew the lease until cancelled, or until another process has the lock."""
+        await anyio.to_thread.run_sync(self.digests)  # the first time they take some hundredths of a second
         while await self._hold_lock():
             await self.renew()
             await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
@@ -69,7 +75,7 @@ class LeaseRenewal:
         """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
         known = self._known()
         try:
-            life = await self.recovery.renew_lease(self.owner, now=self.clock.now())
+            life = await self.recovery.renew_lease(self.owner, now=self.clock.now(), digests=self.digests())
             self._check_revision(life)
             await self._compare_clocks(life)
         except StoreError as error:

@@ -68,6 +68,9 @@ class StatusFields(msgspec.Struct, frozen=True, kw_only=True):
     holds: tuple[Held, ...] | None = None  # None: the daemon's database did not say
     started_at: datetime | None = None
     isolation: str | None = None  # of its sessions
+    node: str = ""  # the machine's name; this, its site and the version are missing in files of older versions
+    site: str = ""
+    version: str = ""  # of claudeops
     schedules: tuple[NextFire, ...] = ()
     budgets: DayBudget | None = None
     untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits

@@ -81,6 +81,9 @@ class StatusFile(msgspec.Struct, frozen=True):
                 "boot_id": self.owner.boot_id,
                 "owner": self.owner.name,
                 "isolation": self.owner.isolation,
+                "node": self.owner.node,
+                "site": self.owner.site,
+                "version": self.owner.version,
                 "started_at": self.started_at,
                 "written_at": at,
                 "written_monotonic": monotonic,  # all processes of the machine share this clock

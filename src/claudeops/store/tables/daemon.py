@@ -76,7 +76,17 @@ instances: Final = Table(
         "heartbeat",
         UtcDateTime,
         nullable=False,
-        comment="its last sign of life: every five seconds while it runs and the database takes writes",
+        comment="its last sign of life, by the database's clock: every five seconds while it runs and the database "
+        "takes writes",
+    ),
+    Column("node", Name, comment="the machine's name, `CLAUDEOPS_NODE`; null: its version does not say"),
+    Column("site", Name, comment="where that is, `CLAUDEOPS_SITE`; null: its version does not say"),
+    Column("version", Name, comment="of claudeops; null: it does not say"),
+    Column("revision", Name, comment="of the tables, which this version needs; null: it does not say"),
+    Column(
+        "digests",
+        CleanText,
+        comment="JSON: by its name a digest of each thing by which it decides, as it is now; null: it does not say",
     ),
     comment="The daemons that run.",
 )

@@ -16,6 +16,7 @@ from claudeops.store.reading import (
     calls_made,
     events,
     memories,
+    nodes,
     services,
     session_rows,
     silences,
@@ -134,6 +135,11 @@ async def service_list(site: Site, _: WebCall) -> Response:
 async def source_list(site: Site, _: WebCall) -> Response:
     """Answer with who sends alerts."""
     return whole(await site.database.read(partial(sources.listed, declared=site.sources())))
+
+
+async def node_list(site: Site, call: WebCall) -> Response:
+    """Answer with the daemons that run on the database."""
+    return whole(await site.database.read(partial(nodes.listed, now=call.at)))
 
 
 async def cooldown_list(site: Site, call: WebCall) -> Response:

@@ -24,6 +24,7 @@ from claudeops.store.reading.figures import CountedFigures
 from claudeops.store.reading.homepage import Homepage
 from claudeops.store.reading.incidents.entries import IncidentEntry
 from claudeops.store.reading.memories import MemoryEntry, MemoryStory
+from claudeops.store.reading.nodes import NodeEntry
 from claudeops.store.reading.planned.notices import NoticeEntry
 from claudeops.store.reading.planned.schedules import ScheduleEntry
 from claudeops.store.reading.services import ActionEntry, CheckEntry
@@ -146,6 +147,7 @@ def _sums(site: Site) -> Sequence[Endpoint]:
         one("/policy", policy_answer, PolicyAnswer, policy, query=OfPolicy, refusals=(404,)),
         one("/passkeys", passkey_answer, Items[PasskeyEntry], "The passkeys of whoever is logged in."),
         one("/sources", lists.source_list, Items[SourceEntry], "Who sends alerts, and what of it could not be read."),
+        one("/nodes", lists.node_list, Items[NodeEntry], "The daemons that run, and what they do not have the same."),
         one("/services", lists.service_list, Items[ServiceNow], "The services that probes watch."),
         one("/cooldowns", lists.cooldown_list, Items[Left], limits, query=OfCooldowns),
         one(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 
 import anyio
@@ -41,8 +41,8 @@ class AwayRecovery(Recovery):
     def __init__(self) -> None:
         """There is no database."""
 
-    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
-        raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
+    async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
+        raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now} ({digests}).")
 
 
 def held() -> None:
@@ -148,8 +148,8 @@ class OffClock(Recovery):
 
     ahead_seconds: float | None = 0.0
 
-    async def renew_lease(self, owner: Owner, *, now: datetime) -> SignOfLife:
-        life = await super().renew_lease(owner, now=now)
+    async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
+        life = await super().renew_lease(owner, now=now, digests=digests)
         return SignOfLife(running=life.running, ahead_seconds=self.ahead_seconds)
 
 

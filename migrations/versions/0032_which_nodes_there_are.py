@@ -1,0 +1,20 @@
+"""Which nodes there are: their names, sites, versions, and digests of what they decide by."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0032"
+down_revision = "0030"
+
+_NAMES = ("node", "site", "version", "revision")
+
+
+def upgrade() -> None:
+    for name in _NAMES:
+        op.add_column("instances", sa.Column(name, sa.String(255)))
+    op.add_column("instances", sa.Column("digests", sa.Text()))
+
+
+def downgrade() -> None:
+    for name in ("digests", *reversed(_NAMES)):
+        op.drop_column("instances", name)
