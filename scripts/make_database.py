@@ -69,6 +69,7 @@ TABLES: Final = (
     "commands",
     "flags",
     "instances",
+    "leases",
     "api_tokens",
     "users",
     "passkeys",

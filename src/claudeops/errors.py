@@ -13,6 +13,7 @@
     │   └── SpawnError          the child process could not be started
     ├── OutputError             a file that the operator asked for cannot be written  exit 73
     ├── RehearsalError          a rehearsal could not be set up                       exit 70
+    ├── StaleTermError          a write under a lease that another owner has taken since
     └── StoreError              the database did not take or return what was asked
         ├── DatabaseUnavailableError  not reachable, locked or full: worth another try   exit 69
         └── StaleAttemptError   a write for a session that has been claimed again since
@@ -170,3 +171,14 @@ class DatabaseUnavailableError(StoreError):
 
 class StaleAttemptError(StoreError):
     """A write for an attempt of a session that is no longer the current one."""
+
+
+class StaleTermError(ClaudeopsError):
+    """A write under a lease that another owner has taken since: whoever gets it does the lease's work no more.
+
+    No `StoreError`, which is answered with another try.
+    """
+
+    kind = ErrorKind.RUNTIME
+    operation = "db.write"
+    hint = "Nothing is to be done: another daemon does this work now."

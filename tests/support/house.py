@@ -35,7 +35,7 @@ ODD_WORDS: Final = frozenset(
 """Words that stand where English has notify, send, report, receive, a noun, or what a class does."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_TRANSACTIONS: Final = frozenset({"read", "write", "write_outside"})
+_TRANSACTIONS: Final = frozenset({"read", "write", "write_beside", "write_outside"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The owner of sessions: one daemon process, and what its sign of life shows."""
+"""The owner of sessions: one daemon process, what its sign of life shows, and the leases of its work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,32 @@ import msgspec
 
 CLOCK_LIMIT_SECONDS: Final = 30.0
 """How far a machine's clock may be off the database's before no schedule fires by it."""
+
+LEASE_SECONDS: Final = 15.0
+"""How long a lease is a daemon's after it was renewed."""
+
+ALERTS: Final = "alerts"
+NOTICES: Final = "notices"
+SCHEDULES: Final = "schedules"
+UPKEEP: Final = "upkeep"
+
+
+def probes_of(site: str) -> str:
+    """Return the name of the lease of a site's probes."""
+    return f"probes:{site}"
+
+
+def service_lease(service: str) -> str:
+    """Return the name of the lease of a service under repair; its owner is a chain."""
+    return f"service:{service}"
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Work that one owner does at a time, as he took it."""
+
+    name: str
+    owner: str  # the name of a daemon; of a service's lease: the chain
+    term: int  # one more with each new owner
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,6 +25,7 @@ from claudeops.logs import LogEvent, get_logger
 from claudeops.store.connection.engines import (
     BUSY_SECONDS,
     border,
+    leasing_engine,
     parse_url,
     reading_engine,
     shown,
@@ -108,6 +109,8 @@ class Database:
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
+        self._leasing: Engine | None = None
+        self._busy_seconds = busy_seconds
         self._kept: tuple[Connection, Any] | None = None  # the writer's thread alone uses it
         self._keeps = sqlite_file(url) is not None  # the pool of PostgreSQL makes sure that its connection lives
         self._writer = Writer(wait_seconds=wait_seconds, at_last=self._release)
@@ -163,6 +166,32 @@ class Database:
 
         return await self._writer.run(within_border)
 
+    async def write_beside(self, job: Callable[[Connection], T]) -> T:
+        """Run a job as one transaction that waits for no other writer's turn, and is no news.
+
+        For single rows alone, which it locks in the order of their keys. On SQLite, which has one writer at a time, it
+        waits as `write` does. One that takes too long is abandoned in its thread.
+        """
+        if self._keeps:
+            return await self.write(job, is_news=False)
+        if self._leasing is None:
+            self._leasing = leasing_engine(self.url, busy_seconds=self._busy_seconds)
+        engine = self._leasing
+
+        def transaction() -> T:
+            try:
+                with border(self.url), engine.begin() as connection:
+                    return job(connection)
+            finally:
+                if self._closed:  # it was abandoned, and `close` did not wait for it
+                    engine.dispose()
+
+        with anyio.move_on_after(self.wait_seconds):
+            return await anyio.to_thread.run_sync(transaction, abandon_on_cancel=True)
+        raise DatabaseUnavailableError(
+            f"the database gave no answer within {self.wait_seconds:g} s.", target=shown(self.url)
+        )
+
     def is_awaited(self) -> bool:
         """Tell whether something urgent waits for the writer; for jobs that can be done in parts."""
         return self._writer.is_awaited()
@@ -196,6 +225,8 @@ class Database:
             # In a thread: SQLite's last connection writes its log back into the file.
             await anyio.to_thread.run_sync(self._writing.dispose)
             await anyio.to_thread.run_sync(self._reading.dispose)
+            if self._leasing is not None:
+                await anyio.to_thread.run_sync(self._leasing.dispose)
 
     def _undone(self, undo: Callable[[Connection, T], None], result: T) -> None:
         self._transaction(lambda connection: undo(connection, result))

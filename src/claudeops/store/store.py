@@ -14,6 +14,7 @@ from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.passkeys import PasskeyStore
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
+from claudeops.store.acts.deletion import Deletions
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.alerts.incidents import Incidents
 from claudeops.store.alerts.silences import Silences
@@ -30,11 +31,11 @@ from claudeops.store.database import (
     unnoticed,
     wall_clock,
 )
-from claudeops.store.deletion import Deletions
 from claudeops.store.follow_ups import FollowUps
 from claudeops.store.holds import Holds
 from claudeops.store.knowledge.briefings import Briefings
 from claudeops.store.knowledge.memories import Memories
+from claudeops.store.leases import Leases
 from claudeops.store.notify.outbox import Outbox
 from claudeops.store.notify.questions import Questions
 from claudeops.store.probes import Probes
@@ -62,6 +63,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     database: Database
+    leases: Leases
     queue: Queue
     commands: Commands
     schedules: Schedules
@@ -132,6 +134,7 @@ def open_store(
     )
     return Store(
         database=database,
+        leases=Leases(database),
         queue=Queue(database),
         commands=Commands(database, requested=requested),
         schedules=Schedules(database),

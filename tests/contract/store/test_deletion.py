@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from claudeops.domain.sessions import Session
-from claudeops.store.deletion import Deletion, NotDeleted
+from claudeops.store.acts.deletion import Deletion, NotDeleted
 from claudeops.store.store import Store
 from support.store_values import NOW, RULES, after, alarm, allow, ending, recorded, restart, started
 from support.stores import Database

@@ -21,8 +21,8 @@ from claudeops.engine.session_log.reader import remove
 from claudeops.settings import Settings
 from claudeops.store.acts import Refusal
 from claudeops.store.acts.commands import served_by_another
+from claudeops.store.acts.deletion import Deletion, NotDeleted
 from claudeops.store.acts.sessions import MARGIN_SECONDS, stop_session
-from claudeops.store.deletion import Deletion, NotDeleted
 from claudeops.store.reading import session_ids
 from claudeops.store.store import Store
 from claudeops.structs import replace

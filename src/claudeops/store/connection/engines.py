@@ -133,6 +133,11 @@ def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     return engine
 
 
+def leasing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
+    """Return an engine for PostgreSQL whose transactions write beside all others: they wait for rows, for no turn."""
+    return _engine(url, size=1, busy_seconds=busy_seconds, idle_seconds=_STUCK_WRITER_SECONDS)
+
+
 def reading_engine(url: URL, *, size: int, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine whose connections only read, each transaction from one snapshot.
 

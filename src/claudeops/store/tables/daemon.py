@@ -1,4 +1,4 @@
-"""Tables of the daemon itself: commands to it, flags, instances that run, and fires of schedules."""
+"""Tables of the daemon itself: commands to it, flags, instances that run, their leases, and fires of schedules."""
 
 from __future__ import annotations
 
@@ -89,6 +89,31 @@ instances: Final = Table(
         comment="JSON: by its name a digest of each thing by which it decides, as it is now; null: it does not say",
     ),
     comment="The daemons that run.",
+)
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column(
+        "name",
+        Name,
+        primary_key=True,
+        comment="what one owner does at a time: `alerts`, `notices`, `probes:<site>`, `schedules`, `upkeep`; "
+        "`service:<name>`",
+    ),
+    Column(
+        "owner",
+        Name,
+        comment="the daemon that does it, as in `instances`; of a service: the chain, by its first session; null: none",
+    ),
+    Column("term", Integer, nullable=False, comment="one more with each new owner: an older term writes no more"),
+    Column(
+        "ends_at",
+        UtcDateTime,
+        nullable=False,
+        comment="from when another owner may take it; a daemon that is the only one keeps it without renewing it",
+    ),
+    comment="Leases: what one daemon, or one chain, does at a time. A row stays for its term when it has no owner.",
 )
 
 schedule_fires: Final = Table(
