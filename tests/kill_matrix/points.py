@@ -84,7 +84,8 @@ _STORE: Final = "claudeops.store"
 _RECORD_CALL: Final = f"{_STORE}.calls:Calls.record_call"
 _BEGIN_CALL: Final = f"{_STORE}.spend:ModelCalls.begin_model_call"
 _OBSERVED: Final = f"{_STORE}.probes:Probes.observed"
-_START_CHAIN: Final = f"{_STORE}.alerts.alerts:Alerts.probes_failed"
+_QUEUE_FAILURES: Final = f"{_STORE}.alerts.alerts:Alerts.queue_failures"
+_DECIDE: Final = f"{_STORE}.alerts.alerts:Alerts.decide"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 
@@ -164,8 +165,10 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("pings heard", f"{_STORE}.probes:Probes.pings", Phase.WATCH),
     Place("probe's change", _OBSERVED, Phase.WATCH),
     Place("change's statements", _OBSERVED, Phase.WATCH, _AFTER, uncommitted=True),
-    Place("probes' chain", _START_CHAIN, Phase.WATCH),
-    Place("chain's statements", _START_CHAIN, Phase.WATCH, _AFTER, uncommitted=True),
+    Place("failures queued", _QUEUE_FAILURES, Phase.WATCH),
+    Place("failures' statements", _QUEUE_FAILURES, Phase.WATCH, _AFTER, uncommitted=True),
+    Place("probes' chain", _DECIDE, Phase.WATCH),
+    Place("chain's statements", _DECIDE, Phase.WATCH, _AFTER, uncommitted=True),
     # --- looks at what was changed
     Place("follow-up planned", f"{_STORE}.changes:plan_follow_up", Phase.FOLLOW),
     Place("follow-up answered by probes", f"{_STORE}.follow_ups:_answer", Phase.FOLLOW),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from claudeops.domain.alerts.alert import Alert, SenderBody
-from claudeops.domain.alerts.register import AlertResult, ReceivedBody
+from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.sessions import Handover, NewSession, Trigger
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.store import Store
 from support.alerts import SOURCE, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
@@ -17,6 +20,25 @@ ABOUT: Final = AlertFiles(alerts=rules_of(), escalation=RULES)
 
 def chain_of(tier: int, told: Handover) -> NewSession:
     return wanted(tier, trigger=Trigger.ALERT, context=told)
+
+
+async def failed(
+    alerts: Alerts,
+    names: Sequence[str],
+    incident: str,
+    *,
+    now: datetime,
+    about: AlertFiles = ABOUT,
+    new_chain: NewChain = chain_of,
+) -> AlertResult:
+    """Queue the failures of some probes, and decide about all that waits."""
+    done = AlertResult()
+    await alerts.queue_failures(names, incident, now=now)
+    while (more := await alerts.decide(about, new_chain, now=now)) is not None:
+        done.started += more.started
+        done.rulings += more.rulings
+        done.opened += more.opened
+    return done
 
 
 async def taken(

@@ -14,7 +14,7 @@ import anyio
 
 from claudeops.clock import Clock
 from claudeops.domain.probes.probe import Observation, Probe, Saw
-from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.engine.probes.declared import NOTHING_DECLARED, DeclaredNow, DeclaredReader
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import NOW
 
@@ -139,7 +139,12 @@ class DeclaredByTest(DeclaredReader, kw_only=True):
     """What a test declares; each declaration is read once."""
 
     declared: DeclaredNow | None = None
+    latest: DeclaredNow = NOTHING_DECLARED
 
     async def changed(self) -> DeclaredNow | None:
         declared, self.declared = self.declared, None
+        self.latest = declared or self.latest
         return declared
+
+    async def now(self) -> DeclaredNow:
+        return self.latest

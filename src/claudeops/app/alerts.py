@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from claudeops.app.node import Node
@@ -48,7 +48,9 @@ def heartbeats(rules: Rules) -> tuple[Probe, ...]:
     )
 
 
-def alert_worker(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Dependencies]) -> AlertWorker:
+def alert_worker(
+    node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Awaitable[Dependencies]]
+) -> AlertWorker:
     """Return what takes alerts in a daemon, and decides about them."""
 
     def chain(tier: int, handover: Handover) -> NewSession:

@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 from claudeops.app.alerts import alert_worker, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
-from claudeops.app.probes import keep_estate, probe_watch
+from claudeops.app.probes import declared_probes, keep_estate, probe_watch
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.alerts.receipt import WEBHOOK
 from claudeops.domain.alerts.rules import Rules
@@ -38,6 +38,7 @@ from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
+from claudeops.engine.probes.declared import DeclaredReader
 from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.engine.probes.watched import WatchedProbe
 from claudeops.engine.schedules.follow_ups import FollowUpWorker
@@ -95,9 +96,10 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     running = RunningSessions()
     rules = alerts_file(node)
     node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
-    worker = alert_worker(node, rules, dependencies=lambda: watch.watched.dependencies)
-    watch = probe_watch(node, worker.probes_failed, lambda: heartbeats(rules.value))
-    tier0 = probe_gate(node, watch)
+    declared = declared_probes(node, lambda: heartbeats(rules.value))
+    worker = alert_worker(node, rules, dependencies=declared.dependencies)
+    watch = probe_watch(node, declared, queued=worker.stir)
+    tier0 = probe_gate(node, declared)
     lease = lease_keeper(node, running, shutdown)
     keeper = schedule_keeper(node, tier0, held_back=lease.holds_back)
     status = StatusWriter(
@@ -378,14 +380,14 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[SchedulePlan
     )
 
 
-def probe_gate(node: Node, watch: ProbeWatch) -> ProbeGate:
+def probe_gate(node: Node, declared: DeclaredReader) -> ProbeGate:
     """Return what the probes say to schedules, and to the prompt of tier 1."""
     return ProbeGate(
         mode=Tier0(node.settings.ladder.tier0),
         max_age_seconds=node.settings.ladder.tier0_max_age_seconds,
         schedules=node.store.schedules,
-        probes=lambda: tuple(watched.probe for watched in watch.watched),
-        standings=lambda: watch.watched.standings,
+        on_record=node.store.probes,
+        watched=declared.watched,
         rules=node.context.current_rules,
         redact=node.context.redactor.text,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -12,12 +12,11 @@ from claudeops.app.limits import tier_policies
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading
 from claudeops.clock import Clock
-from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
-from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import Probe
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.estate import UnboundRules
+from claudeops.engine.probes.declared import DeclaredReader
 from claudeops.engine.probes.in_cell import CellCommands
 from claudeops.engine.probes.looker import Looker
 from claudeops.engine.probes.stream import Means
@@ -70,15 +69,13 @@ def looker(
     )
 
 
-def probe_watch(
-    node: Node,
-    failed: Callable[[ChainRequest], Awaitable[AlertResult]],
-    others: Callable[[], tuple[Probe, ...]] = tuple,
-) -> ProbeWatch:
-    """Return the watch of a daemon over its probes; ``failed`` decides about their failures.
+def declared_probes(node: Node, others: Callable[[], tuple[Probe, ...]] = tuple) -> DeclaredReader:
+    """Return what reads which probes are declared on this node; ``others``: those that stand in no probes file."""
+    return replace(probe_reading(node.settings, lambda: node.context.estates.latest), others=others)
 
-    ``others``: probes that stand in no probes file.
-    """
+
+def probe_watch(node: Node, declared: DeclaredReader, *, queued: Callable[[], None]) -> ProbeWatch:
+    """Return the watch of a daemon over its probes; ``queued`` wakes what decides about their failures."""
     settings, context = node.settings, node.context
 
     def estate() -> Estate:
@@ -89,9 +86,10 @@ def probe_watch(
         look=looker(
             settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate
         ).look,
-        reading=replace(probe_reading(settings, estate), others=others),
+        reading=declared,
         rules=context.current_rules,
-        failed=failed,
+        alerts=node.store.alerts,
+        queued=queued,
         owner=node.owner,
         clock=node.clock,
         log=node.log,

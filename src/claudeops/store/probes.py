@@ -116,25 +116,30 @@ class Probes:
         """Return every probe on record, by name."""
         return await self._database.read(_kept)
 
-    async def observed(self, batch: Sequence[Observed], *, owner: Owner, rules: EscalationRules, now: datetime) -> None:
+    async def observed(
+        self, batch: Sequence[Observed], *, owner: Owner, rules: EscalationRules, now: datetime
+    ) -> Mapping[str, StoredProbe]:
         """Write how some probes stand, with what its changes tell, in one transaction.
+
+        Returns, by name, those that have changed or fail without an incident, as they were on record before.
 
         A telling raises or ends its events and writes the state of the service, by all its probes, as a service check.
         The cooldown counters of a service clear once all its probes have seen it up since the last action, twice and
         for `HELD_SECONDS` without a break. A probe that is not on record is passed over.
         """
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> Mapping[str, StoredProbe]:
             known = _on_record(connection, [each for each in batch if each.tellings or _is_untold(each.standing)])
             rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in batch]
             if rows:
                 connection.execute(_STAND, rows)
-            tellings = [(told, each.probe) for each in batch for told in _unwritten(each, known)]
+            tellings = [(told, each.probe) for each in batch for told in _unwritten(each, known, owner)]
             for told, probe in sorted(tellings, key=lambda pair: pair[0].at):
                 _write_telling(connection, probe, told)
             clear_held(connection, batch, rules, at=now)
+            return known
 
-        await self._database.write(write)
+        return await self._database.write(write)
 
     async def join(self, incidents: Mapping[str, str]) -> None:
         """Note to which incidents, which others began, the failures of some probes belong."""
@@ -281,22 +286,29 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
         connection.execute(_ADD_CHECK, row)
 
 
-def _on_record(connection: Connection, batch: Sequence[Observed]) -> Mapping[str, Standing]:
-    """Return how some probes stand by their rows."""
+def _on_record(connection: Connection, batch: Sequence[Observed]) -> Mapping[str, StoredProbe]:
+    """Return some probes as their rows have them."""
     if not batch:
         return {}
     named = select(probes).where(probes.c.name.in_([clip(each.probe.name) for each in batch]))
-    return {row.name: _to_standing(row) for row in connection.execute(named)}
+    return {row.name: to_kept(row) for row in connection.execute(named)}
 
 
 def _is_untold(standing: Standing) -> bool:
     return standing.state in FAILING and not standing.incident
 
 
-def _unwritten(each: Observed, known: Mapping[str, Standing]) -> Iterable[Telling]:
-    """Return the tellings that are not on record: a write may arrive after its caller has given it up."""
+def _unwritten(each: Observed, known: Mapping[str, StoredProbe], owner: Owner) -> Iterable[Telling]:
+    """Return the tellings that are not on record: a write may arrive after its caller has given it up.
+
+    Numbers are compared with those of the same daemon alone. What another one has written, which may have looked at the
+    same time and counts for itself, hides nothing.
+    """
     before = known.get(clip(each.probe.name))
-    return [told for told in each.tellings if before is None or not told.number or told.number > before.tellings]
+    if before is None:  # it is no longer declared
+        return ()
+    latest = before.standing.tellings if before.owner == owner.name else 0
+    return [told for told in each.tellings if not told.number or told.number > latest]
 
 
 def _join(connection: Connection, names: Sequence[str], incident: str) -> None:
@@ -333,11 +345,11 @@ def _standing(standing: Standing) -> dict[str, object]:
     return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
 
 
-def _row(each: Observed, owner: Owner, before: Standing | None) -> dict[str, object]:
+def _row(each: Observed, owner: Owner, before: StoredProbe | None) -> dict[str, object]:
     """Return a probe's row; a chain queued for its failure stays known, though its writer may not know of it."""
     standing = each.standing
-    if _is_untold(standing) and before is not None and before.since == standing.since:
-        standing = replace(standing, incident=before.incident)
+    if _is_untold(standing) and before is not None and before.standing.since == standing.since:
+        standing = replace(standing, incident=before.standing.incident)
     return {
         "probe": clip(each.probe.name),
         **_standing(standing),
@@ -361,6 +373,9 @@ def to_kept(row: TableRow) -> StoredProbe:
         healthy_since=row.healthy_since,
         session_id=row.session_id,
         chain_at=row.chain_at,
+        handled_at=row.handled_at,
+        handled_state=None if row.handled_state is None else ProbeState(row.handled_state),
+        owner=row.owner,
         pings=_to_pings(row),
         ping_text=row.ping_text or "",
     )

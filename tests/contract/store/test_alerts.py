@@ -31,6 +31,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, opened
+from support.told import failed
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -318,8 +319,8 @@ async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store
     await store.probes.enrol((web,), OWNER, now=NOW)
     down = turned(web, ProbeState.DOWN, at=after(minutes=1))
     await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
-    done = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=1))
-    again = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=2))
+    done = await failed(store.alerts, ["web"], "probe:1", now=after(minutes=1))
+    again = await failed(store.alerts, ["web"], "probe:1", now=after(minutes=2))
 
     ((started, _),) = done.started
     assert (again.started, again.rulings) == ([], [])

@@ -35,7 +35,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, Row
-from support.told import ABOUT, chain_of
+from support.told import ABOUT, failed
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -402,7 +402,7 @@ async def test_a_relapse_before_the_follow_up_escalates_at_once_and_starts_one_c
     assert third is not None
     await finished(store, third, report(check("web", ServiceStatus.DOWN)))
     about = replace(ABOUT, escalation=FOLLOWED)
-    later = await store.alerts.probes_failed(["web"], "probe:1", about, chain_of, now=after(minutes=20))
+    later = await failed(store.alerts, ["web"], "probe:1", about=about, now=after(minutes=20))
     assert later.started == [], "of this failure a chain has known since it took its state"
     assert len(database.rows("sessions")) == 2
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from claudeops.domain.alerts.alert import SenderBody
+from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.history import BUCKET, HOUR, Bucket
 from claudeops.domain.probes.probe import JobRun, Pings, PingVerb, ProbeState, Standing
-from claudeops.domain.probes.record import Stretch, Telling
+from claudeops.domain.probes.record import Observed, Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.domain.sessions import Handover, NewSession, Session, Trigger
 from claudeops.store.store import Store
 from claudeops.structs import replace
+from support.alerts import SOURCE, alert
 from support.probe_values import heartbeat, observed, probe, standing, turned
 from support.store_values import (
     NOW,
@@ -30,7 +33,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database
-from support.told import ABOUT, chain_of
+from support.told import ABOUT, chain_of, failed
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -49,7 +52,7 @@ async def went_down(store: Store, *names: str, minutes: float = 1) -> None:
 
 
 async def alerted(store: Store, *names: str, minutes: float = 2, incident: str = INCIDENT) -> Session | None:
-    done = await store.alerts.probes_failed(names, incident, ABOUT, chain_of, now=after(minutes=minutes))
+    done = await failed(store.alerts, names, incident, now=after(minutes=minutes))
     return next((session for session, _ in done.started), None)
 
 
@@ -207,7 +210,81 @@ async def test_a_telling_is_written_once_though_its_write_was_given_up(store: St
     assert [(row["count"], row["resolved_at"]) for row in database.rows("events")] == [(1, after(minutes=2))]
 
 
+def numbered(seen: Observed, number: int) -> Observed:
+    told = replace(seen.tellings[0], number=number)
+    return replace(seen, standing=replace(seen.standing, tellings=number), tellings=(told,))
+
+
+@pytest.mark.dialect
+async def test_what_another_daemon_has_counted_keeps_no_failure_unsaid(store: Store, database: Database) -> None:
+    await enrolled(store)
+    other = turned(WEB, ProbeState.UP, at=after(minutes=0.5))
+    other = numbered(other, 9)
+    await store.probes.observed([other], owner=OTHER_OWNER, rules=RULES, now=after(minutes=0.5))
+    down = numbered(turned(WEB, ProbeState.DOWN, at=after(minutes=1)), 1)
+    for _ in range(2):
+        await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
+
+    assert [row["status"] for row in database.rows("service_checks")] == ["healthy", "down"]
+    assert [(row["count"], row["resolved_at"]) for row in database.rows("events")][-1] == (1, None)
+
+
+async def test_a_probe_that_is_gone_leaves_no_event_open(store: Store, database: Database) -> None:
+    await enrolled(store, DB)
+    down = turned(WEB, ProbeState.DOWN, at=after(minutes=1))
+    await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
+    assert database.rows("events") == []
+
+
 # --- chains -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.dialect
+async def test_a_failure_waits_behind_no_body_of_a_sender(store: Store) -> None:
+    await enrolled(store)
+    await went_down(store, "web")
+    bodies = [
+        ReceivedBody(
+            content=SenderBody(source=SOURCE, key=f"{number}", alerts=(alert(service=f"s{number}"),)),
+            received_at=NOW,
+            raw="{}",
+        )
+        for number in range(3)
+    ]
+    await store.alerts.receive(bodies, now=NOW)
+    await store.alerts.queue_failures(["web"], INCIDENT, now=after(minutes=2))
+
+    first = await store.alerts.decide(ABOUT, chain_of, now=after(minutes=2), most=1)
+    assert first is not None
+    assert [ruling.alert for ruling in first.rulings] == [("probes", "web")]
+
+
+@pytest.mark.dialect
+async def test_a_failure_that_is_over_when_it_is_decided_about_starts_nothing_and_leaves_a_note(
+    store: Store, database: Database
+) -> None:
+    await enrolled(store)
+    await went_down(store, "web", "db")
+    assert await store.alerts.queue_failures(["web", "db"], INCIDENT, now=after(minutes=1.1))
+    back = turned(WEB, ProbeState.UP, at=after(minutes=2))
+    await store.probes.observed([back], owner=OWNER, rules=RULES, now=after(minutes=2))
+
+    done = await store.alerts.decide(ABOUT, chain_of, now=after(minutes=3))
+    assert done is not None
+    assert [ruling.alert for ruling in done.rulings] == [("probes", "db")]
+    assert sorted(str(row["decision"]) for row in database.rows("alert_decisions")) == ["resolved_first", "started"]
+    notes = [row["message"] for row in database.rows("events") if row["level"] == "info"]
+    assert notes == ["web was down for 60 s and recovered by itself; no session was started"]
+    assert {row["name"]: row["handled_state"] for row in database.rows("probes")} == {"db": "down", "web": None}
+
+
+async def test_a_failure_is_in_the_queue_once_however_often_it_is_put_there(store: Store, database: Database) -> None:
+    await enrolled(store)
+    await went_down(store, "web")
+    assert await store.alerts.queue_failures(["web"], INCIDENT, now=after(minutes=2))
+    assert not await store.alerts.queue_failures(["web"], INCIDENT, now=after(minutes=2))
+    (row,) = database.rows("alert_queue")
+    assert row["priority"] == 0
 
 
 async def test_a_failure_starts_one_chain_however_often_it_is_told(store: Store, database: Database) -> None:
@@ -266,7 +343,7 @@ async def test_a_failure_of_which_a_chain_knew_starts_no_other_though_its_row_ha
     assert await alerted(store, "web", minutes=30) is None
     database.execute("UPDATE probes SET incident = ''")
     # The clock has been set back: the chain is of the future.
-    done = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, chain_of, now=after(minutes=1.5))
+    done = await failed(store.alerts, ["web"], INCIDENT, now=after(minutes=1.5))
     assert len(done.rulings) == 1
 
 
@@ -288,8 +365,8 @@ async def test_what_the_rules_forbid_is_said_once_and_not_asked_again(store: Sto
     def too_high(_: int, context: Handover) -> NewSession:
         return wanted(4, trigger=Trigger.ALERT, context=context)
 
-    done = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, too_high, now=NOW)
-    again = await store.alerts.probes_failed(["web"], INCIDENT, ABOUT, too_high, now=NOW)
+    done = await failed(store.alerts, ["web"], INCIDENT, new_chain=too_high, now=NOW)
+    again = await failed(store.alerts, ["web"], INCIDENT, new_chain=too_high, now=NOW)
     assert [len(each.rulings) for each in (done, again)] == [1, 0]
     assert database.rows("sessions") == []
 

@@ -35,7 +35,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database
-from support.told import ABOUT, chain_of, taken
+from support.told import ABOUT, chain_of, failed, taken
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -91,7 +91,7 @@ async def test_what_only_a_probe_sees_is_one_incident_one_event_and_one_notice(
     store: Store, database: Database
 ) -> None:
     await fails(store)
-    await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=0.1))
+    await failed(store.alerts, ["web"], "probe:1", now=after(minutes=0.1))
 
     (event,) = database.rows("events")
     assert (event["fingerprint"], event["incident_id"]) == (fingerprint_of("web"), 1)

@@ -253,7 +253,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     blind: int = 0  # looks in a row that could not look
     incident: str = ""  # the fingerprint of the chain that was started for its present failure; "": none was
     is_quiet: bool = False  # it starts no chain (`Probe.starts_chain`)
-    tellings: int = 0  # that it has had (`claudeops.domain.probes.record.Telling`)
+    tellings: int = 0  # the number of its latest one, by the daemon that has written it (`Telling.number`)
 
 
 class ProbeSight(msgspec.Struct, frozen=True, kw_only=True):

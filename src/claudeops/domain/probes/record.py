@@ -53,6 +53,9 @@ class StoredProbe(msgspec.Struct, frozen=True, kw_only=True):
     healthy_since: datetime | None = None  # since then every look has seen it up; null: the last one has not
     session_id: int | None = None  # the first session of the chain that was last started because of it
     chain_at: datetime | None = None  # when that was queued
+    handled_at: datetime | None = None  # when a failure was last left to a chain or a person
+    handled_state: ProbeState | None = None  # its state then; None: not known
+    owner: str | None = None  # the daemon that looks, or has looked last
     pings: Pings = _UNHEARD
     ping_text: str = ""  # the latest line that came with a ping
 
@@ -61,7 +64,7 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     """What a change of a probe writes beside its row."""
 
     at: datetime
-    number: int = 0  # of the probe's, from 1; one that is on record is not written again
+    number: int = 0  # rises with each of a daemon's; one that is on record is not written again
     detail: str = ""  # of the look that made it
     events: tuple[NewEvent, ...] = ()  # to be raised
     over: tuple[str, ...] = ()  # fingerprints of events that are over

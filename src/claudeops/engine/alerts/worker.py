@@ -1,5 +1,7 @@
 """Alerts: puts bodies on record, and decides about them, in the order in which they came, and about what time changes.
 
+Failures of probes wait in the same queue, before all bodies, and so are decided about by whoever decides about alerts.
+
 A body is on record before its sender gets an answer. Bodies that come while some are written are written together in
 the next transaction, because one of SQLite costs as much for one body as for a hundred. A transaction that fails fails
 for those who wait for it, and their senders try again.
@@ -33,7 +35,6 @@ from claudeops.domain.alerts.rules import AlertSource, Rules
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.dependencies import Dependencies
-from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import PingVerb
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.errors import DatabaseUnavailableError, StoreError
@@ -85,7 +86,7 @@ class AlertWorker(msgspec.Struct, kw_only=True):
     probes: Probes
     read_rules: Callable[[], Rules]
     escalation: Callable[[], EscalationRules]
-    dependencies: Callable[[], Dependencies]
+    dependencies: Callable[[], Awaitable[Dependencies]]  # as this node's files declare them
     new_chain: NewChain
     redact: Callable[[str], str]
     announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
@@ -150,15 +151,6 @@ class AlertWorker(msgspec.Struct, kw_only=True):
         readable = isinstance(content, SenderBody)
         return Receipt(delivery=content.key, alerts=count, readable=readable, repeats=waiting.repeats)
 
-    async def probes_failed(self, chain: ChainRequest) -> AlertResult:
-        """Take the failures of some probes. Raises `StoreError`."""
-        now = self.clock.now()
-        result = await self.alerts.probes_failed(
-            chain.probes, chain.fingerprint, self._circumstances(), self.new_chain, now=now
-        )
-        await self._follow(result)
-        return result
-
     async def run(self) -> None:
         """Write what comes in, decide about it and look at the clock, until cancelled."""
         async with open_tasks() as tasks:
@@ -167,13 +159,13 @@ class AlertWorker(msgspec.Struct, kw_only=True):
 
     async def tick(self) -> None:
         """Decide about what time has changed. Raises `StoreError`."""
-        await self._follow(await self.alerts.tick(self._circumstances(), self.new_chain, now=self.clock.now()))
+        await self._follow(await self.alerts.tick(await self._circumstances(), self.new_chain, now=self.clock.now()))
 
     async def decide(self) -> bool:
         """Decide about a piece of what waits; return whether more does. Raises `StoreError`."""
         now = self.clock.now()
         try:
-            result = await self.alerts.decide(self._circumstances(), self.new_chain, now=now, most=self._most)
+            result = await self.alerts.decide(await self._circumstances(), self.new_chain, now=now, most=self._most)
         except DatabaseUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one body must not keep all that came after it waiting for ever
@@ -314,8 +306,9 @@ class AlertWorker(msgspec.Struct, kw_only=True):
         for name, at in result.pings.items():
             await self.probes.ping(name, PingVerb.SUCCESS, at=at)
 
-    def _circumstances(self) -> AlertFiles:
-        return AlertFiles(alerts=self.read_rules(), escalation=self.escalation(), dependencies=self.dependencies())
+    async def _circumstances(self) -> AlertFiles:
+        needs = await self.dependencies()
+        return AlertFiles(alerts=self.read_rules(), escalation=self.escalation(), dependencies=needs)
 
 
 # --- secrets ----------------------------------------------------------------------------------------------

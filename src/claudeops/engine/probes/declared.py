@@ -6,7 +6,8 @@ the fault: the last good declaration serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a probes file."""
 
 _READ_SECONDS: Final = 10.0
+_WAIT_SECONDS: Final = 1.0  # for the disk, of those who decide by what is declared
+_FRESH_SECONDS: Final = 10.0  # within which a look is not repeated: twice the time after which a watch looks again
 
 NO_FILE: Final = LastGood(NO_DECLARATION)
 """No probes file is there, which is no fault."""
@@ -40,6 +43,16 @@ class DeclaredNow(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: Dependencies = NO_DEPENDENCIES
     fault: str = ""  # in the file; the rest is then as it was before
     is_whole: bool = True  # False: the repositories have not answered yet, so their manifests may declare more
+
+    def watchable(self, kept: Container[str]) -> tuple[Probe, ...]:
+        """Return the probes that are watched, where those in ``kept`` are on record.
+
+        As long as a manifest may still declare what is on record, nothing new is watched.
+        """
+        return self.probes if self.is_whole else tuple(each for each in self.probes if each.name in kept)
+
+
+NOTHING_DECLARED: Final = DeclaredNow()
 
 
 def _no_estate() -> Estate:
@@ -78,7 +91,7 @@ class _MadeOf(msgspec.Struct, frozen=True):
 
 
 class DeclaredReader(msgspec.Struct, kw_only=True):
-    """Reads what is declared, and notices that it has changed."""
+    """Reads what is declared, for one node: for its watch, if it has one, and for whoever reads the probes' rows."""
 
     file: Path | None = None  # it need not exist: then only the manifests declare probes
     estate: Callable[[], Estate] = _no_estate  # as last understood
@@ -86,18 +99,48 @@ class DeclaredReader(msgspec.Struct, kw_only=True):
     refuse_host: Callable[[str], str | None] = allow_all
     others: Callable[[], tuple[Probe, ...]] = tuple  # that another file of the operator's declares
     read_seconds: float = _READ_SECONDS
+    monotonic: Callable[[], float] = time.monotonic
     _latest: _MadeOf | None = None
+    _declared: DeclaredNow = NOTHING_DECLARED
+    _returned: DeclaredNow | None = None  # by `changed`
+    _looked_at: float | None = None
     _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def changed(self) -> DeclaredNow | None:
         """Return what is declared now; ``None`` if that is what was returned before, or the disk does not answer."""
+        await self._read_again(self.read_seconds)
+        if self._latest is None or self._declared is self._returned:
+            return None
+        self._returned = self._declared
+        return self._declared
+
+    async def now(self) -> DeclaredNow:
+        """Return what is declared, as far as it is known: read anew where nobody has looked for some seconds.
+
+        A disk that does not answer keeps its caller for a second at most, and not at every call.
+        """
+        if self._looked_at is None or self.monotonic() - self._looked_at > _FRESH_SECONDS:
+            await self._read_again(min(self.read_seconds, _WAIT_SECONDS))
+        return self._declared
+
+    async def watched(self, kept: Container[str]) -> tuple[Probe, ...]:
+        """Return the probes that are watched, where those in ``kept`` are on record."""
+        return (await self.now()).watchable(kept)
+
+    async def dependencies(self) -> Dependencies:
+        """Return which services need which others, as declared."""
+        return (await self.now()).dependencies
+
+    async def _read_again(self, seconds: float) -> None:
+        self._looked_at = self.monotonic()
         look = partial(self._look, self._latest, self.estate(), self.others())
         try:
-            made_of, declared = await self._thread.run(look, seconds=self.read_seconds, what="reading the probes file")
+            made_of, declared = await self._thread.run(look, seconds=seconds, what="reading the probes file")
         except OSError:
-            return None  # what was declared before serves
+            return  # what was declared before serves
         self._latest = made_of
-        return declared
+        if declared is not None:
+            self._declared = declared
 
     def _look(
         self, latest: _MadeOf | None, estate: Estate, others: tuple[Probe, ...]

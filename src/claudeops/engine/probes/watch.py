@@ -22,11 +22,9 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
 from claudeops.clock import Clock
-from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import Owner
-from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import StoredProbe
 from claudeops.domain.probes.state_machine import due
@@ -35,6 +33,7 @@ from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes, spread
 from claudeops.engine.probes.writer import Pause, ProbeWriter, pause
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble, until_tick
 
@@ -89,7 +88,8 @@ class ProbeWatch:
     look: Look
     reading: DeclaredReader
     rules: Callable[[], EscalationRules]
-    failed: Callable[[ChainRequest], Awaitable[AlertResult]]  # decides about failures as about all alerts
+    alerts: Alerts
+    queued: Callable[[], None]  # wakes whoever decides about alerts in this process
     owner: Owner
     clock: Clock
     log: Logger
@@ -115,7 +115,8 @@ class ProbeWatch:
             owner=self.owner,
             clock=self.clock,
             rules=self.rules,
-            failed=self.failed,
+            alerts=self.alerts,
+            queued=self.queued,
             look_now=self.look_now,
             log=self.log,
             pause=self.pause,
@@ -186,6 +187,7 @@ class ProbeWatch:
         if watched.tellings:
             after = watched.standing.state
             self.log.info(LogEvent.PROBE_CHANGED, probe=name, service=watched.probe.service, before=before, after=after)
+        if watched.is_urgent:
             self._writer.stir()
 
     async def _observed(self, watched: WatchedProbe) -> Observation:
@@ -248,7 +250,7 @@ class ProbeWatch:
         if declared.fault:
             self.log.error(LogEvent.PROBES_REFUSED, error=declared.fault)
         kept = await self._kept(declared, now)
-        probes = declared.probes if declared.is_whole else [each for each in declared.probes if each.name in kept]
+        probes = declared.watchable(kept)
         if self._heard_at is None:  # at the start: as long as a daemon looked, one listened as well
             looked = [each.standing.last_checked_at for each in kept.values()]
             self._deaf_since = max((at for at in looked if at is not None and at <= now), default=None)

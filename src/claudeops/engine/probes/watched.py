@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from claudeops.domain.probes.history import Bucket, start_of
 from claudeops.domain.probes.news import note_of
 from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import Observed, StoredProbe, Stretch, Telling, fingerprint_of, healthy_since
-from claudeops.domain.probes.state_machine import FLAPPING, ProbeChange, ProbeChangeKind, step
+from claudeops.domain.probes.state_machine import FLAPPING, ProbeChange, ProbeChangeKind, step, wavers
 from claudeops.structs import replace
 
 MOST_TELLINGS: Final = 20
@@ -32,19 +32,31 @@ class WatchedProbe(msgspec.Struct, kw_only=True):
     probe: Probe
     standing: Standing
     healthy_since: datetime | None = None
-    chain_at: datetime | None = None  # when its last chain was queued
-    told: ProbeState | None = None  # the state that this chain was told of; None: not known any more
+    handled_at: datetime | None = None  # when a failure was last left to a chain or a person, by its row
+    handled_state: ProbeState | None = None  # its state then; None: not known
     pings: Pings = msgspec.field(default_factory=Pings)
     due: float = 0.0  # on the clock that never goes back; what the heap says otherwise is out of date
     looking: bool = False
     dirty: bool = False  # its row is behind
+    wavered: bool = False  # and does not show that its looks have begun to disagree, or agree again
     tellings: list[Telling] = msgspec.field(default_factory=list)  # not written yet, oldest first
     stretch: datetime | None = None  # when the present stretch of history began
     bucket: Bucket = msgspec.field(default_factory=Bucket)
 
-    def written(self, tellings: Sequence[Telling]) -> None:
-        """Forget what is on record by now."""
-        del self.tellings[: len(tellings)]
+    def written(self, what: Observed) -> None:
+        """Forget what is on record by now; a look may have come meanwhile."""
+        del self.tellings[: len(what.tellings)]
+        if self.standing is what.standing:
+            self.dirty = self.wavered = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it is to be written at once."""
+        return bool(self.tellings) or self.wavered
+
+    def recall(self, kept: StoredProbe) -> None:
+        """Take from its row what was decided about its failures."""
+        self.handled_at, self.handled_state = kept.handled_at, kept.handled_state
 
     def observed(self) -> Observed:
         """Return what is to be written."""
@@ -60,9 +72,11 @@ class WatchedProbe(msgspec.Struct, kw_only=True):
 
         A service that comes and goes starts one chain and no more, until it is known whether it flaps.
         """
-        if self.chain_at is None or (self.told is ProbeState.DEGRADED and self.standing.state is ProbeState.DOWN):
+        if self.handled_at is None:
             return None
-        return self.chain_at + (FLAPPING.window if self.standing.state is ProbeState.FLAPPING else FLAPPING.quiet)
+        if self.handled_state is ProbeState.DEGRADED and self.standing.state is ProbeState.DOWN:
+            return None
+        return self.handled_at + (FLAPPING.window if self.standing.state is ProbeState.FLAPPING else FLAPPING.quiet)
 
 
 class WatchedProbes(msgspec.Struct, kw_only=True):
@@ -73,6 +87,7 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
     stretches: list[Stretch] = msgspec.field(default_factory=list)  # that are over and not written yet
     dropped: int = 0  # changes that were not written before they were too many
     _broken: tuple[str, ...] | None = None  # services; None: to be looked up anew
+    _numbered: int = 0  # the highest number of a telling, of any probe: none of this daemon's is used again
 
     def __iter__(self) -> Iterator[WatchedProbe]:
         return iter(self.by_name.values())
@@ -90,6 +105,7 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         Those are the new ones, and those that ask something else or at other times: theirs may be a day away.
         """
         before, new = self.by_name, list[WatchedProbe]()
+        self._numbered = max([self._numbered, *(row.standing.tellings for row in kept.values())])
         self.by_name = {}
         for probe in probes:
             known, row = before.get(probe.name), kept.get(probe.name)
@@ -101,7 +117,8 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
                 continue
             fresh = WatchedProbe(probe=probe, standing=row.standing if row else Standing())
             if row is not None:
-                fresh.healthy_since, fresh.chain_at, fresh.pings = row.healthy_since, row.chain_at, row.pings
+                fresh.healthy_since, fresh.pings = row.healthy_since, row.pings
+                fresh.recall(row)
             self.by_name[probe.name] = fresh
             new.append(fresh)
         self.dependencies, self._broken = dependencies, None
@@ -116,6 +133,8 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         watched.healthy_since = healthy_since(
             watched.healthy_since, observation, looked_at=before.last_checked_at, interval=probe.interval
         )
+        if before.state is following.standing.state is ProbeState.UP:  # the rows say whether a round can be left out
+            watched.wavered |= wavers(before, probe) is not wavers(following.standing, probe)
         if is_broken(before) is not is_broken(following.standing):
             self._broken = None
         if following.change is not None:
@@ -137,7 +156,7 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         return self._broken
 
     def _tell(self, watched: WatchedProbe, telling: Telling) -> None:
-        number = watched.standing.tellings + 1
+        self._numbered = number = self._numbered + 1
         watched.standing = replace(watched.standing, tellings=number)
         watched.tellings.append(replace(telling, number=number))
         if len(watched.tellings) > MOST_TELLINGS:

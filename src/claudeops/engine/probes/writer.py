@@ -1,18 +1,19 @@
-"""What probes see is written here, and their failures become chains.
+"""What probes see is written here, and their failures are put into the queue of alerts.
 
 A change is written at once, everything else a few seconds later and many probes together, because a transaction of
 SQLite costs as much for one row as for a hundred. While the database is away everything waits in memory, in its order
 and within bounds. A write that was cut off, or that got no answer, may be done all the same and is repeated: the store
 writes no telling twice (`Telling.number`), and forgets no chain that it has queued.
 
-A chain is asked for only after the failure that it is about is on record: a daemon that dies in between finds it there
-at its next start, and starts the chain then.
+A failure is put into the queue only after it is on record: a daemon that dies in between finds it there at its next
+start, and queues it then. From the queue on its decision needs nothing of this process, and what came of it is read
+from the probe's row when that changes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,8 +21,6 @@ import anyio
 import msgspec
 
 from claudeops.clock import Clock
-from claudeops.domain.alerts.alert import HANDLED
-from claudeops.domain.alerts.register import AlertResult
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
@@ -29,6 +28,7 @@ from claudeops.domain.probes.record import FAILING
 from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
@@ -58,10 +58,11 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
 
     watched: WatchedProbes
     database: Probes
+    alerts: Alerts
     owner: Owner
     clock: Clock
     rules: Callable[[], EscalationRules]
-    failed: Callable[[ChainRequest], Awaitable[AlertResult]]  # decides about failures as about all alerts
+    queued: Callable[[], None]  # wakes whoever decides about alerts in this process
     look_now: Callable[[Sequence[str]], None]  # at some probes, by name
     log: Logger
     pause: Pause = pause
@@ -93,7 +94,7 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
                 await self._leave()
 
     async def settle(self) -> None:
-        """Write what has changed, then what is behind for long enough, and start the chain that is due.
+        """Write what has changed, then what is behind for long enough, and queue the failures that are due.
 
         Raises `StoreError`; what was not written then waits for the next time.
         """
@@ -108,7 +109,7 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
 
     async def write_changes(self) -> None:
         """Write the probes that have changed. Raises `StoreError`."""
-        await self._write([each for each in self.watched if each.tellings])
+        await self._write([each for each in self.watched if each.is_urgent])
         if self.watched.dropped:
             self.log.error(LogEvent.PROBE_CHANGES_DROPPED, count=self.watched.dropped)
             self.watched.dropped = 0
@@ -121,14 +122,18 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
 
     async def _write(self, behind: Sequence[WatchedProbe]) -> None:
         for first in range(0, len(behind), _BATCH):
-            part = behind[first : first + _BATCH]
+            # What is declared may have changed since the batch before: another probe has the name, or none.
+            part = list(self._still_watched(behind[first : first + _BATCH]))
             batch = [each.observed() for each in part]
             now, rules = self.clock.now(), self.rules()
-            await self.database.observed(batch, owner=self.owner, rules=rules, now=now)
+            before = await self.database.observed(batch, owner=self.owner, rules=rules, now=now)
             for each, written in zip(part, batch, strict=True):
-                each.written(written.tellings)
-                # A look may have come meanwhile.
-                each.dirty = each.standing is not written.standing
+                each.written(written)
+                if (kept := before.get(each.probe.name)) is not None:
+                    each.recall(kept)
+
+    def _still_watched(self, behind: Iterable[WatchedProbe]) -> Iterable[WatchedProbe]:
+        return (each for each in behind if self.watched.by_name.get(each.probe.name) is each)
 
     async def _write_history(self) -> None:
         while self.watched.stretches:
@@ -160,7 +165,7 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
             for name, incident in news.joined.items():
                 self.watched.joined(name, incident)
         if news.chain is not None:
-            await self._start(news.chain)
+            await self._queue(news.chain)
             news, wait = self._news(now)
         if news.wait_seconds is not None:  # it may be over before anybody is told, if somebody looks
             self.look_now([*news.look_now, *self._untold()])
@@ -178,7 +183,7 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
         probes, until = [], list[datetime]()
         for each in self.watched:
             paused = each.pauses_until()
-            if paused is None or paused <= now or each.chain_at is None or each.chain_at > now:
+            if paused is None or paused <= now or each.handled_at is None or each.handled_at > now:
                 probes.append(each.probe)
                 continue
             probes.append(replace(each.probe, starts_chain=False))
@@ -188,13 +193,9 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
         left = max(timedelta(), min(until) - now).total_seconds() if until else None
         return news, left
 
-    async def _start(self, chain: ChainRequest) -> None:
+    async def _queue(self, chain: ChainRequest) -> None:
         await self.write_changes()  # the failures, if a look has added one since
-        now = self.clock.now()
-        done = await self.failed(chain)
-        is_handled = any(ruling.decision in HANDLED for ruling in done.rulings)
+        await self.alerts.queue_failures(chain.probes, chain.fingerprint, now=self.clock.now())
         for name in chain.probes:
             self.watched.joined(name, chain.fingerprint)
-            watched = self.watched.by_name.get(name)
-            if watched is not None and is_handled:
-                watched.chain_at, watched.told = now, watched.standing.state
+        self.queued()

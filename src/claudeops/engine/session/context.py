@@ -139,7 +139,7 @@ async def any_cli(_binary: Path) -> str | None:
     return None
 
 
-def no_probes(_now: datetime, _about: Collection[str]) -> Sequence[str]:
+async def no_probes(_now: datetime, _about: Collection[str]) -> Sequence[str]:
     """Tell of no probe: nobody watches them."""
     return ()
 
@@ -234,7 +234,7 @@ class SessionContext:
     names: NameLookup = field(default_factory=NameLookup)  # of the hosts that sessions may reach
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
-    probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first
+    probes: Callable[[datetime, Collection[str]], Awaitable[Sequence[str]]] = no_probes  # some services come first
     judging: Callable[[SessionJudge], AbstractAsyncContextManager[Judging]] = judge_in_process
 
     def current_rules(self) -> EscalationRules:

@@ -65,7 +65,7 @@ class Gathering(msgspec.Struct, frozen=True, kw_only=True):
                 names=KnownServices(context.rules.within(self.estate).other_names, clip),
             ),
             on_record=await self._on_record(about),
-            probes=self._probes(about),
+            probes=await self._probes(about),
         )
 
     async def recorded(self, knowledge: Knowledge, prompt: Template) -> Knowledge:
@@ -114,12 +114,16 @@ class Gathering(msgspec.Struct, frozen=True, kw_only=True):
             self._left_out("cases, cooldowns and last verdicts", error)
             return NOTHING_ON_RECORD
 
-    def _probes(self, about: Sequence[str]) -> tuple[str, ...]:
+    async def _probes(self, about: Sequence[str]) -> tuple[str, ...]:
         """Return the table of the probes, for the tier that looks: higher ones are told what it found."""
         context = self.context
         if self.tier.number != context.rules.lowest.number:
             return ()
-        return tuple(context.probes(context.clock.now(), about))
+        try:
+            return tuple(await context.probes(context.clock.now(), about))
+        except StoreError as error:
+            self._left_out("the table of the probes", error)
+            return ()
 
     def _left_out(self, what: str, error: StoreError) -> None:
         DatabaseTrouble(self.log, what).failed(error)

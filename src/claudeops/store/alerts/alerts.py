@@ -20,19 +20,18 @@ import anyio
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, or_, select, union
 
-from claudeops.domain.alerts.alert import AlertStatus, IncidentStatus, Key
+from claudeops.domain.alerts.alert import PROBES, AlertStatus, IncidentStatus, Key
 from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
 from claudeops.errors import StoreError
-from claudeops.store.alerts import deliveries
+from claudeops.store.alerts import deliveries, failures
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import sources as of_sources
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.alerts.situation import situation
 from claudeops.store.alerts.transaction import AlertTransaction, Written, on_record
 from claudeops.store.database import Database
-from claudeops.store.probes import claim_untold
 from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 
 DECIDING_SECONDS: Final = 0.008
@@ -106,7 +105,7 @@ class Alerts:
 
         def decide(round_: AlertTransaction) -> None:
             waiting = deliveries.first(round_.connection, self._bodies if most is None else most)
-            decided.extend(_decide(round_, list(map(deliveries.understood, waiting)), self._monotonic))
+            decided.extend(_decide(round_, list(map(deliveries.understood, waiting)), self._monotonic, now))
             deliveries.forget(round_.connection, decided)
             round_.result.backlog = deliveries.backlog(round_.connection)
 
@@ -146,18 +145,13 @@ class Alerts:
 
         return (await self._round(decide, about, new_chain, now))[0]
 
-    async def probes_failed(
-        self, names: Sequence[str], incident: str, about: AlertFiles, new_chain: NewChain, *, now: datetime
-    ) -> AlertResult:
-        """Take the failures of some probes as one group of alerts, and note that they are told.
+    async def queue_failures(self, names: Sequence[str], incident: str, *, now: datetime) -> bool:
+        """Put the failures of some probes into the queue, and note their incident at them; return whether any was new.
 
-        Nothing is decided if all of them belong to an incident already, or to a chain that has not ended.
+        None is, if all of them belong to an incident already, or to a chain that has not ended.
         """
-
-        def decide(round_: AlertTransaction) -> None:
-            round_.take_probes(claim_untold(round_.connection, names, incident, now=now), incident)
-
-        return (await self._round(decide, about, new_chain, now))[0]
+        write = partial(failures.queue, names=names, incident=incident, now=now)
+        return await self._database.write(write, urgent=True)
 
     async def _round(
         self, decide: Callable[[AlertTransaction], None], about: AlertFiles, new_chain: NewChain, now: datetime
@@ -188,18 +182,29 @@ class Alerts:
 
 
 def _decide(
-    round_: AlertTransaction, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float]
+    round_: AlertTransaction, bodies: Sequence[deliveries.Waiting], monotonic: Callable[[], float], now: datetime
 ) -> list[int]:
     """Decide about bodies until the time is over; return the ids of those that were decided about."""
     round_.recall(body.said for body in bodies)
     ends = monotonic() + DECIDING_SECONDS
     decided = []
     for body in bodies:
-        round_.decide(body.said, body.delivery_id, at=body.received_at)
+        if body.said.source == PROBES:
+            _decide_failures(round_, body, now)
+        else:
+            round_.decide(body.said, body.delivery_id, at=body.received_at)
         decided.append(body.id)
         if monotonic() >= ends:
             break
     return decided
+
+
+def _decide_failures(round_: AlertTransaction, body: deliveries.Waiting, now: datetime) -> None:
+    """Decide about failures of probes as one group of alerts, unless they are over."""
+    said = failures.still_failing(round_.connection, body, now=now)
+    if said.alerts:
+        rulings = round_.decide(said, body.delivery_id, at=body.received_at)
+        failures.note_handled(round_.connection, said, {ruling.decision for ruling in rulings}, at=now)
 
 
 def _ready(connection: Connection, before: _Serving | None, about: AlertFiles, now: datetime) -> _Serving:

@@ -37,11 +37,15 @@ _AGAIN: Final = (
 )
 _DELIVER: Final = insert(alert_deliveries)
 _WAIT: Final = insert(alert_queue)
-_FIRST: Final = select(alert_queue).order_by(alert_queue.c.id).limit(bindparam("most"))
+_FIRST: Final = select(alert_queue).order_by(alert_queue.c.priority, alert_queue.c.id).limit(bindparam("most"))
 _DECIDED: Final = delete(alert_queue).where(alert_queue.c.id == bindparam("of_id"))
 _OLDEST: Final = select(alert_queue.c.id, alert_queue.c.received_at).order_by(alert_queue.c.id).limit(1)
 _NEWEST: Final = select(func.max(alert_queue.c.id))
 _ADD_DECISION: Final = insert(alert_decisions)
+
+
+_FAILURE: Final = 0  # of a probe
+_BODY: Final = 1  # of a sender
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -66,12 +70,20 @@ def receive(connection: Connection, bodies: Iterable[ReceivedBody], *, now: date
         if isinstance(post.content, Unparsed):
             unread(connection, delivery_id, f"the body could not be read: {post.content.why}", at=now)
         elif post.content.alerts:
-            text = _text(post.content)
-            waiting.append({"delivery_id": delivery_id, "received_at": post.received_at, "said": text})
+            waiting.append(_to_wait(delivery_id, post.content, _BODY, at=post.received_at))
     if waiting:
         connection.execute(_WAIT, waiting)
     sources.note(connection, received, now=now)
     return repeats
+
+
+def wait(connection: Connection, delivery_id: int, said: SenderBody, *, at: datetime) -> None:
+    """Put failures of probes, which are on record, into the queue, before the bodies of senders."""
+    connection.execute(_WAIT, _to_wait(delivery_id, said, _FAILURE, at=at))
+
+
+def _to_wait(delivery_id: int, said: SenderBody, priority: int, *, at: datetime) -> dict[str, object]:
+    return {"delivery_id": delivery_id, "received_at": at, "said": _text(said), "priority": priority}
 
 
 def _text(said: SenderBody) -> str:
@@ -109,7 +121,12 @@ def deliver(connection: Connection, post: ReceivedBody, *, now: datetime) -> tup
 
 def unread(connection: Connection, delivery_id: int, because: str, *, at: datetime) -> None:
     """Write the decision about a body of which nothing can be made."""
-    row = {"delivery_id": delivery_id, "at": at, "decision": AlertDecision.UNPARSED.value, "because": because}
+    undecided(connection, delivery_id, AlertDecision.UNPARSED, because, at=at)
+
+
+def undecided(connection: Connection, delivery_id: int, decision: AlertDecision, because: str, *, at: datetime) -> None:
+    """Write what became of something in a body that makes no alert."""
+    row = {"delivery_id": delivery_id, "at": at, "decision": decision.value, "because": because}
     connection.execute(_ADD_DECISION, row)
 
 
@@ -117,7 +134,7 @@ def unread(connection: Connection, delivery_id: int, because: str, *, at: dateti
 
 
 def first(connection: Connection, most: int) -> Sequence[TableRow]:
-    """Return the rows of the bodies that have waited longest, in the order in which they came."""
+    """Return the rows of the bodies that have waited longest, in the order in which they came; failures go first."""
     return connection.execute(_FIRST, {"most": most}).all()
 
 

@@ -105,21 +105,14 @@ class AlertTransaction:
 
     # --- what is decided --------------------------------------------------------------------------------
 
-    def decide(self, said: SenderBody, delivery_id: int, *, at: datetime) -> None:
-        """Decide about the alerts of a body that is on record; ``at``: when it came."""
+    def decide(self, said: SenderBody, delivery_id: int, *, at: datetime) -> Sequence[Ruling]:
+        """Decide about the alerts of a body that is on record, and return the decisions; ``at``: when it came."""
         said = _clipped(said)
         own = {(said.source, alert.fingerprint) for alert in said.alerts}
         rulings = self._gather(lambda: self._decider.take(said, self._now), delivery_id, own, at)
-        self.result.rulings += [ruling for ruling in rulings if ruling.alert in own]
-
-    def take_probes(self, rows: Sequence[ProbeChange], incident: str) -> None:
-        """Decide about probes that fail, as one group of alerts."""
-        said = [delivery for change in rows if (delivery := of_probe(change)) is not None]
-        if said:
-            told = tuple(alert for delivery in said for alert in delivery.alerts)
-            whole = SenderBody(source=PROBES, key=said[0].key, alerts=told, group_key=incident)
-            self.recall([whole])
-            self._take(whole)
+        of_body = [ruling for ruling in rulings if ruling.alert in own]
+        self.result.rulings += of_body
+        return of_body
 
     def tick(self) -> None:
         """Decide about what time has changed, and hear of the probes that see their services up."""

@@ -68,8 +68,16 @@ alert_queue: Final = table(
     ),
     Column("received_at", UtcDateTime, nullable=False, comment="when it came"),
     Column("said", CleanText, nullable=False, comment="JSON: what was understood of the body"),
+    Column(
+        "priority",
+        Integer,
+        nullable=False,
+        server_default="1",
+        comment="0: failures of probes, which are decided about first; 1: the body of a sender",
+    ),
     Index(None, "delivery_id"),
-    comment="What was acknowledged and is not decided about yet, in the order in which it came.",
+    Index(None, "priority", "id"),
+    comment="What was acknowledged and is not decided about yet, in the order of its priority and in which it came.",
 )
 
 alerts: Final = table(

@@ -50,6 +50,8 @@ probes: Final = Table(
         nullable=True,
     ),
     Column("chain_at", UtcDateTime, comment="when that was queued; null: never"),
+    Column("handled_at", UtcDateTime, comment="when a failure was last left to a chain or a person; null: never"),
+    Column("handled_state", Name, comment="its state then; null: not known"),
     Column("ping_success_at", UtcDateTime, comment="of a heartbeat: its latest ping of success; null: none came"),
     Column("ping_start_at", UtcDateTime, comment="of a heartbeat: its latest ping of a start; null: none came"),
     Column("ping_fail_at", UtcDateTime, comment="of a heartbeat: its latest ping of a failure; null: none came"),

@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from claudeops.domain.alerts.rules import AlertSource, Rules, SenderKind
-from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
+from claudeops.engine.probes.declared import DeclaredReader
 from claudeops.logs import get_logger
 from claudeops.store.store import Store
 from claudeops.web.listener import MOST_BYTES
@@ -73,7 +73,7 @@ async def opened_door(store: Store) -> AsyncIterator[Door]:
         probes=store.probes,
         read_rules=lambda: rules,
         escalation=lambda: RULES,
-        dependencies=lambda: NO_DEPENDENCIES,
+        dependencies=DeclaredReader().dependencies,
         new_chain=chain,
         redact=str,
         announce=announce,

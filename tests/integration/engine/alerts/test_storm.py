@@ -67,6 +67,9 @@ class World:
         async def announce() -> None:
             pass
 
+        async def dependencies() -> Dependencies:
+            return self.dependencies
+
         def chain(tier: int, told: Handover) -> NewSession:
             return wanted(tier, trigger=Trigger.ALERT, context=told)
 
@@ -75,7 +78,7 @@ class World:
             probes=self.store.probes,
             read_rules=lambda: self.rules,
             escalation=lambda: RULES,
-            dependencies=lambda: self.dependencies,
+            dependencies=dependencies,
             new_chain=chain,
             redact=str,
             announce=announce,

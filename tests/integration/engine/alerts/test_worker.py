@@ -21,10 +21,10 @@ from claudeops.domain.alerts.alert import AlertDecision, SenderBody
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.register import ReceivedBody
 from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Grouping, Heartbeat, Rules, SenderKind
-from claudeops.domain.probes.dependencies import NO_DEPENDENCIES
 from claudeops.domain.sessions import Handover, NewSession, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.operator_file import OperatorFile
+from claudeops.engine.probes.declared import DeclaredReader
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.settings.alerts import load_alerts
@@ -76,7 +76,7 @@ class World:
             "probes": self.store.probes,
             "read_rules": lambda: self.rules,
             "escalation": lambda: RULES,
-            "dependencies": lambda: NO_DEPENDENCIES,
+            "dependencies": DeclaredReader().dependencies,
             "new_chain": chain,
             "redact": Redactor([SECRET]).text,
             "announce": announce,

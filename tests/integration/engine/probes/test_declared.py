@@ -94,6 +94,25 @@ async def test_an_edit_that_was_read_too_late_is_found_by_the_next_look(tmp_path
     assert names_of(await reading.changed()) == ["web", "disk"]
 
 
+async def test_who_decides_by_what_is_declared_needs_no_watch_and_waits_for_no_disk(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    file.write_text('[[probe]]\nname = "df"\nkind = "command"\ncommand = "df /"\n')
+    answers, now = Event(), [0.0]
+
+    def refuse(_command: str) -> None:
+        assert answers.wait(PATIENCE_SECONDS)
+
+    reading = DeclaredReader(file=file, refuse_command=refuse, read_seconds=0.01, monotonic=lambda: now[0])
+    assert names_of(await reading.now()) == []
+    answers.set()
+    reading.read_seconds = PATIENCE_SECONDS
+    assert names_of(await reading.now()) == [], "it is not read at every call"
+    now[0] = 60.0
+    assert names_of(await reading.now()) == ["df"]
+    assert names_of(await reading.changed()) == ["df"], "a watch has not taken it yet"
+    assert await reading.changed() is None
+
+
 async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "probes.toml"
     file.write_text("[[probe")

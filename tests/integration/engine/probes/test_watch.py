@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,13 +11,10 @@ from typing import cast
 import anyio
 import pytest
 
-from claudeops.domain.alerts.register import AlertResult
-from claudeops.domain.probes.news import ChainRequest
 from claudeops.domain.probes.probe import HttpLook, Observation, PingVerb, Probe, ProbeState, Saw
 from claudeops.domain.probes.record import StoredProbe, Stretch, Telling
 from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.watch import ProbeWatch
-from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.store import Store
@@ -42,8 +39,8 @@ class Node:
     looker: Scripted = field(init=False)
     reading: DeclaredByTest = field(default_factory=DeclaredByTest)
     first: DeclaredNow = field(default_factory=DeclaredNow)  # beside the probes that a watch begins with
-    requests: list[ChainRequest] = field(default_factory=list)
-    dies_before_chain: bool = False
+    queued: anyio.Event = field(default_factory=anyio.Event)
+    never_decides: bool = False
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.clock)
@@ -59,7 +56,8 @@ class Node:
             "look": self.looker.look,
             "reading": self.reading,
             "rules": lambda: RULES,
-            "failed": self._failed,
+            "alerts": self.alerts,
+            "queued": self.wake,
             "owner": OWNER,
             "clock": self.clock,
             "log": get_logger(),
@@ -70,23 +68,39 @@ class Node:
         async with anyio.create_task_group() as tasks:
             await tasks.start(watch.run)
             tasks.start_soon(self._keep_ticking)
+            tasks.start_soon(self._keep_deciding)
             yield watch
             tasks.cancel_scope.cancel()
 
-    async def _failed(self, chain: ChainRequest) -> AlertResult:
-        if self.dies_before_chain:
-            await anyio.sleep_forever()
-        if self.probes.is_away:
-            raise DatabaseUnavailableError("the database is locked")
-        self.requests.append(chain)
-        now = self.clock.now()
-        return await self.alerts.probes_failed(chain.probes, chain.fingerprint, ABOUT, chain_of, now=now)
+    def wake(self) -> None:
+        self.queued.set()
+
+    async def _keep_deciding(self) -> None:
+        """Decide about what waits, at the start and at each wake-up, as the daemon's own worker does."""
+        while not self.never_decides:
+            self.queued = anyio.Event()
+            if not self.away:
+                await self.alerts.decide(ABOUT, chain_of, now=self.clock.now())
+            await self.queued.wait()
+
+    @property
+    def away(self) -> bool:
+        return self.probes.is_away or cast("CountedStore", self.alerts).is_away
+
+    @away.setter
+    def away(self, is_away: bool) -> None:
+        self.probes.is_away = cast("CountedStore", self.alerts).is_away = is_away
+
+    @property
+    def requests(self) -> list[Sequence[str]]:
+        """Return the probes whose failures were queued together, oldest first."""
+        return [names for names, *_ in cast("CountedStore", self.alerts).given("queue_failures")]
 
     async def _keep_ticking(self) -> None:
         """Have the alerts of what is up again be over, as the daemon's own worker does more often."""
         while True:
             await self.clock.sleep(30.0)
-            if not self.probes.is_away:
+            if not self.away:
                 await self.alerts.tick(ABOUT, chain_of, now=self.clock.now())
 
     async def ping(self, name: str) -> None:
@@ -210,6 +224,30 @@ async def test_a_change_is_written_at_once(node: Node) -> None:
         assert node.messages() == ["web is down, by its probe web: connection refused"]
 
 
+async def test_a_look_that_disagrees_is_on_record_at_once_so_that_no_round_is_left_out(node: Node) -> None:
+    async with node.watching(replace(QUICK, failures=3)):
+        await node.clock.travel(31)
+        written = len(node.probes.given("observed"))
+        node.looker.down = {"web"}
+        await node.clock.travel(30)
+        assert (await node.kept("web")).standing.failures == 1
+        await node.clock.travel(0.5)
+        assert len(node.probes.given("observed")) == written + 1
+
+
+async def test_another_probe_of_the_same_name_is_heard_whatever_the_one_before_had_told(node: Node) -> None:
+    async with node.watching(replace(QUICK, failures=1, successes=1)) as watch:
+        for _ in range(3):
+            node.looker.down ^= {"web"}
+            await node.clock.travel(31)
+        before = watch.watched.by_name["web"]
+        node.reading.declared = DeclaredNow(probes=(heartbeat("web"),))
+        await node.clock.travel(6)
+        assert watch.watched._numbered >= before.standing.tellings > 0
+        watch.watched._tell(watch.watched.by_name["web"], Telling(at=node.clock.now()))
+        assert watch.watched.by_name["web"].standing.tellings > before.standing.tellings
+
+
 async def test_what_was_seen_last_is_on_record_after_an_orderly_stop(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(30.5)
@@ -229,13 +267,13 @@ async def test_history_is_written_when_a_stretch_is_over(node: Node) -> None:
 async def test_a_database_that_is_away_costs_no_change_and_no_order(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(31)
-        node.probes.is_away = True
+        node.away = True
         node.looker.down = {"web"}
         await node.clock.travel(60)
         node.looker.down = set()
         await node.clock.travel(60)
         assert len(node.tellings()) == 1  # that it is up at all
-        node.probes.is_away = False
+        node.away = False
         await node.clock.travel(10)
     _, first, second = node.tellings()
     assert first.at < second.at
@@ -253,7 +291,7 @@ async def test_a_database_that_is_away_for_hours_costs_a_bounded_memory(node: No
 
     node.looker.saw = saw
     async with node.watching(replace(QUICK, failures=1, successes=1, interval=5.0, timeout=5.0)) as watch:
-        node.probes.is_away = True
+        node.away = True
         await node.clock.travel(1800)
         (watched,) = watch.watched
         assert len(watched.tellings) <= 20
@@ -268,7 +306,7 @@ async def test_a_failure_starts_a_chain_with_the_facts_as_data(node: Node) -> No
         node.looker.down = {"web"}
         await node.clock.travel(34.1 + 3)
         (chain,) = node.chains()
-    assert [request.probes for request in node.requests] == [("web",)]
+    assert node.requests == [("web",)]
     assert (chain["trigger"], chain["tier"], chain["prompt_text"]) == ("alert", 1, None)
     assert "connection refused" in str(chain["context"])
 
@@ -280,7 +318,7 @@ async def test_what_fails_together_is_one_chain(node: Node) -> None:
         node.looker.down = set(names)
         await node.clock.travel(60)
         assert len(node.chains()) == 1
-    assert [set(request.probes) for request in node.requests] == [set(names)]
+    assert [set(request) for request in node.requests] == [set(names)]
 
 
 async def test_what_recovers_by_itself_in_time_starts_nothing_and_leaves_a_note(node: Node) -> None:
@@ -341,12 +379,13 @@ async def test_a_service_that_fails_again_soon_and_stays_down_is_told_after_a_wh
 
 
 async def test_a_daemon_that_dies_before_its_chain_leaves_it_to_the_next(node: Node) -> None:
-    node.dies_before_chain = True
+    cast("CountedStore", node.alerts).is_away = True
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(60)
         assert await node.state("web") is ProbeState.DOWN
-    node.dies_before_chain = False
+    node.away = False
+    assert node.requests == []
 
     async with node.watching(QUICK, owner=OTHER_OWNER):
         await node.clock.travel(1)
@@ -357,14 +396,27 @@ async def test_a_daemon_that_dies_before_its_chain_leaves_it_to_the_next(node: N
     assert len(node.chains()) == 1
 
 
+async def test_a_daemon_that_dies_between_queue_and_decision_leaves_it_to_the_rows(node: Node) -> None:
+    node.never_decides = True
+    async with node.watching(QUICK):
+        node.looker.down = {"web"}
+        await node.clock.travel(60)
+    assert (node.requests, node.chains()) == ([("web",)], [])
+    # No watch, and nothing of the one before: the next decider has the rows alone.
+    for _ in range(2):
+        await Alerts(node.store.database).decide(ABOUT, chain_of, now=node.clock.now())
+    assert len(node.chains()) == 1
+    assert (await node.kept("web")).handled_state is ProbeState.DOWN
+
+
 async def test_a_database_that_is_away_when_the_chain_is_due_gets_it_once(node: Node) -> None:
     async with node.watching(QUICK):
         node.looker.down = {"web"}
         await node.clock.travel(6)
         assert await node.state("web") is ProbeState.DOWN
-        node.probes.is_away = True
+        node.away = True
         await node.clock.travel(30)
-        node.probes.is_away = False
+        node.away = False
         await node.clock.travel(30)
     assert len(node.chains()) == 1
 
@@ -400,9 +452,9 @@ async def test_what_could_not_be_heard_is_no_silence(node: Node) -> None:
     async with node.watching(beat):
         await node.ping("backup")
         await node.clock.travel(10)
-        node.probes.is_away = True
+        node.away = True
         await node.clock.travel(600)
-        node.probes.is_away = False
+        node.away = False
         await node.clock.travel(7)
         assert await node.state("backup") is ProbeState.UP
         await node.clock.travel(100)

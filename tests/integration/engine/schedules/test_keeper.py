@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,7 @@ import pytest
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.probes import state_machine
 from claudeops.domain.probes.probe import HttpLook, Observation, Probe, ProbeState, Saw, Standing
+from claudeops.domain.probes.record import StoredProbe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules import Cron, Interval, Schedule, next_due
 from claudeops.domain.schedules.plan import Fire, SchedulePlan
@@ -27,6 +28,8 @@ from claudeops.engine.schedules.runner import Plans, ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, get_logger
+from claudeops.store import database as stored
+from claudeops.store.probes import Probes
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.schedules import DEADLINE_SECONDS, SetClock
@@ -321,6 +324,23 @@ DIES_AT: Final = MORNING.replace(hour=15, minute=17, second=11)
 MENDED_AT: Final = DIES_AT + timedelta(minutes=2)
 
 
+class ShopRow(Probes):
+    """Rows that say how the shop stands."""
+
+    def __init__(self, database: stored.Database, standing: Callable[[], Standing]) -> None:
+        super().__init__(database)
+        self._standing = standing
+
+    async def kept(self) -> Mapping[str, StoredProbe]:
+        standing = self._standing()
+        row = StoredProbe(name=SHOP.name, service="web", kind="http", standing=standing, interval=SHOP.interval)
+        return {SHOP.name: row}
+
+
+async def shop_alone(_: Container[str]) -> Sequence[Probe]:
+    return (SHOP,)
+
+
 def looks_of_a_day(until: datetime) -> tuple[Mapping[datetime, Standing], datetime]:
     """Return how the probe stands after each look, and when it first stands down."""
     standing, at = Standing(), MORNING - timedelta(hours=1)
@@ -338,16 +358,16 @@ async def test_a_day_of_an_unchanged_estate_saves_nine_sessions_in_ten_and_misse
     standings, down_at = looks_of_a_day(end)
     every_quarter = replace(HOURLY, schedule=replace(HOURLY.schedule, cadence=Interval(seconds=900)))
 
-    def standing() -> Mapping[str, Standing]:
-        return {SHOP.name: standings[max(at for at in standings if at <= desk.clock.at)]}
+    def standing() -> Standing:
+        return standings[max(at for at in standings if at <= desk.clock.at)]
 
     keeper = desk.keeper(every_quarter)
     keeper.gate = ProbeGate(
         mode=Tier0.GATE,
         max_age_seconds=86400,
         schedules=desk.store.schedules,
-        probes=lambda: (SHOP,),
-        standings=standing,
+        on_record=ShopRow(desk.store.database, standing),
+        watched=shop_alone,
         rules=lambda: replace(RULES, expected=("web",)),
     )
     due_at = MORNING
@@ -397,11 +417,11 @@ async def test_only_a_usual_round_is_left_to_probes(desk: Desk, changes: dict[st
         mode=Tier0.GATE,
         max_age_seconds=86400,
         schedules=desk.store.schedules,
-        probes=lambda: (SHOP,),
-        standings=lambda: {SHOP.name: up},
+        on_record=ShopRow(desk.store.database, lambda: up),
+        watched=shop_alone,
         rules=lambda: RULES,
     )
     assert (await gate(plan, desk.clock.at)).may_skip is is_skipped
     assert not (await replace(gate, mode=Tier0.INFORM)(plan, desk.clock.at)).may_skip
-    assert gate.table(desk.clock.at)[1].startswith("shop (http")
-    assert replace(gate, mode=Tier0.OFF).table(desk.clock.at) == ()
+    assert (await gate.table(desk.clock.at))[1].startswith("shop (http")
+    assert await replace(gate, mode=Tier0.OFF).table(desk.clock.at) == ()

@@ -18,8 +18,7 @@ import pytest
 
 from claudeops.app.wiring import plans
 from claudeops.dispatch.local import LocalDispatcher
-from claudeops.domain.alerts.register import AlertResult
-from claudeops.domain.probes.news import SETTLING, ChainRequest
+from claudeops.domain.probes.news import SETTLING
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import Saved
@@ -68,16 +67,19 @@ class Node:
     looker: Scripted = field(init=False)
     watch: ProbeWatch = field(init=False)
     keeper: ScheduleRunner = field(init=False)
+    queued: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.day)
         self.alerts = cast("Alerts", CountedStore(self.store.alerts, self.day))
+        reading = DeclaredByTest(declared=DeclaredNow(probes=PROBES))
         self.watch = ProbeWatch(
             database=cast("Probes", CountedStore(self.store.probes, self.day)),
             look=self.looker.look,
-            reading=DeclaredByTest(declared=DeclaredNow(probes=PROBES)),
+            reading=reading,
             rules=lambda: RULES_OF_ESTATE,
-            failed=self._failed,
+            alerts=self.alerts,
+            queued=self.wake,
             owner=OWNER,
             clock=self.day,
             log=get_logger(),
@@ -95,21 +97,26 @@ class Node:
                 mode=self.tier0,
                 max_age_seconds=self.settings.ladder.tier0_max_age_seconds,
                 schedules=self.store.schedules,
-                probes=lambda: tuple(each.probe for each in self.watch.watched),
-                standings=lambda: self.watch.watched.standings,
+                on_record=self.store.probes,
+                watched=reading.watched,
                 rules=lambda: RULES_OF_ESTATE,
             ),
             watch_seconds=0.02,
         )
 
-    async def _failed(self, chain: ChainRequest) -> AlertResult:
-        return await self.alerts.probes_failed(
-            chain.probes, chain.fingerprint, ABOUT_ESTATE, chain_of, now=self.day.now()
-        )
+    def wake(self) -> None:
+        self.queued.set()
+
+    async def _keep_deciding(self) -> None:
+        while True:
+            await self.queued.wait()
+            self.queued = anyio.Event()
+            await self.alerts.decide(ABOUT_ESTATE, chain_of, now=self.day.now())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_deciding)
             await tasks.start(lambda *, task_status: self.watch.run(task_status=task_status))
             await self.day.travel(180)
             await tasks.start(lambda *, task_status: self.keeper.run(task_status=task_status))
