@@ -21,6 +21,7 @@ OWNER: Final = Owner(
     pid=4711,
     process_started_at=1_772_000_000.5,
     boot_id="boot-1",
+    pid_namespace="pid:[7]",
     isolation="user",
     node="attic",
     site="main",

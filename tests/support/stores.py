@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,21 @@ class Database:
     def connect(self) -> sa.Connection:
         """Return a connection of its own, which takes its engine with it."""
         return sa.create_engine(parse_url(self.url), poolclass=sa.NullPool).connect()
+
+
+def has_clock(database: Database) -> bool:
+    """Return whether a database's times of signs of life are its own, not those that a test gives."""
+    return not database.url.startswith("sqlite")
+
+
+def silent_for(database: Database, owner: str, seconds: float) -> None:
+    """Make an owner's last sign of life that old: on the database's clock, else before `NOW`."""
+    if has_clock(database):
+        ago = "UPDATE instances SET heartbeat = clock_timestamp() - make_interval(secs => :ago) WHERE owner = :owner"
+        database.execute(ago, owner=owner, ago=seconds)
+        return
+    at = f"{NOW - timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S.%f}"
+    database.execute("UPDATE instances SET heartbeat = :at WHERE owner = :owner", owner=owner, at=at)
 
 
 @asynccontextmanager

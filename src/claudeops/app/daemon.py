@@ -122,9 +122,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         watchdog_seconds=node.settings.service_manager.watchdog_seconds,
         log=node.log,
     )
-    lease.digests = digests_of(node, rules, watch, keeper, people).now
+    lease.changed, lease.digests = status.wake, digests_of(node, rules, watch, keeper, people).now
     node.wake_ups.join(status.wake)
-    lease.changed = status.wake
     async with anyio.create_task_group() as tasks:
         await tasks.start(run_housekeeping, node, running, floor, ping)
         tasks.start_soon(keeper.run)
@@ -215,6 +214,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
         lost=stop_quickly,
         outdated=shutdown.requested.set,
+        found_dead=node.recovery.wake,
         log=node.log,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from importlib.metadata import version
 
+import anyio.to_thread
 import msgspec
 
 from claudeops.app.cell import (
@@ -43,13 +44,13 @@ from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.dispatch.wake_ups import LONGEST_SECONDS, LOOK_SECONDS, NET_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import Outlook, Owner
 from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.owners import alive, this_owner
+from claudeops.engine.owners import this_owner
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
@@ -57,7 +58,7 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.errors import StoreError
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import Logger
 from claudeops.metrics import Metrics
 from claudeops.settings import Settings
 from claudeops.store.access.logins import StoredLogins
@@ -65,7 +66,7 @@ from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
 from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.store.database import WAKE_SOCKET, Database
-from claudeops.store.locks import claim_database
+from claudeops.store.locks import claim_database, no_check
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
@@ -216,7 +217,7 @@ async def open_node(
                     )
                     await stages.enter("recovery")
                     recovery = SessionRecovery(context=context)
-                    await take_over(recovery, owner, settings, shutdown)
+                    await take_over(recovery, owner, settings, shutdown, check_lock=check_lock)
                     await clear_leftovers(settings.places.state_dir / SESSIONS, log)
                     await stages.enter("ready")
                     yield Node(
@@ -259,8 +260,17 @@ def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatch
     return waker, dispatcher, wake_ups
 
 
-async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
+async def take_over(
+    recovery: SessionRecovery,
+    owner: Owner,
+    settings: Settings,
+    shutdown: Shutdown,
+    *,
+    check_lock: Callable[[], None],
+) -> None:
     """End the sessions that dead daemons left running, and let no new session get the id of an existing log.
+
+    ``check_lock`` shows that this daemon is still the only one: its start may have taken long.
 
     A stop request does not cut this short unless it takes longer than a stop may: no row is left half taken over.
     """
@@ -270,10 +280,9 @@ async def take_over(recovery: SessionRecovery, owner: Owner, settings: Settings,
     ):
         results = settings.places.results_dir
         await context.store.recovery.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
-        orphans = await context.store.recovery.reconcile(owner, now=context.clock.now(), alive=alive)
-        if orphans:
-            context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
-        await recovery.take_up(orphans)
+        if check_lock is not no_check:
+            await anyio.to_thread.run_sync(check_lock)
+        await recovery.take_up(await recovery.sweep(Outlook(owner=owner, sole=True), starts=True))
 
 
 def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageWriter]:

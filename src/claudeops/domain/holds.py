@@ -257,7 +257,7 @@ def when_lost(standing: Sequence[Hold], session_id: int, now: datetime) -> Chang
 
 
 def when_started(standing: Sequence[Hold], now: datetime) -> Changes:
-    """Return what the start of a daemon changes: it may have other credentials, so they are tried at once."""
+    """Return what the first daemon's start changes: it may have other credentials, so they are tried at once."""
     return {
         hold.kind: replace(hold, until=now) for hold in standing if hold.kind is HoldKind.BREAKER and hold.trial is None
     }

@@ -1,15 +1,34 @@
-"""The owner of sessions: one daemon process, what its sign of life shows, and the leases of its work."""
+"""The owner of sessions: one daemon process, what its sign of life shows, when it counts as dead, and its leases.
+
+An owner whose process can be seen from here is judged by its process, at once. Any other one is judged by its sign of
+life, on the database's clock: it is dead when its lease is over. Where a lock keeps all other daemons from the
+database, none of those can live, so nothing has to be waited for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 CLOCK_LIMIT_SECONDS: Final = 30.0
 """How far a machine's clock may be off the database's before no schedule fires by it."""
+
+OWNER_LEASE: Final = timedelta(seconds=60)
+"""How long an owner lives after its last sign of life: longer than a yes is good, and than a transaction lasts."""
+
+SESSION_LEASE: Final = timedelta(hours=1)
+"""Added to a session's last sign of life, for people and other tools to read when that was. What frees a session is
+whether its owner lives, because a long session is not a dead one."""
+
+LOG_GRACE: Final = timedelta(minutes=10)
+"""How long a dead owner's session waits for a daemon that has its log: a machine starts again in less."""
+
+_GAP: Final = OWNER_LEASE / 4
+"""Between two signs of life of its own, after which a daemon has not seen those of others."""
 
 LEASE_SECONDS: Final = 15.0
 """How long a lease is a daemon's after it was renewed."""
@@ -46,10 +65,43 @@ class Owner:
     pid: int
     process_started_at: float  # seconds since the epoch
     boot_id: str
+    pid_namespace: str | None = None  # in which its pid means something; None: an earlier version's, taken for ours
     isolation: str | None = field(default=None, compare=False)  # of its sessions; not known of other daemons
     node: str = field(default="", compare=False)  # the machine's name; this and the rest likewise
     site: str = field(default="", compare=False)  # where that is
     version: str = field(default="", compare=False)  # of claudeops
+    silent: timedelta = field(default=timedelta(0), compare=False)  # since its last sign of life
+
+    def sees(self, other: Owner) -> bool:
+        """Return whether the other's process can be seen from here: the same boot and namespace of process ids."""
+        same_pids = other.pid_namespace is None or other.pid_namespace == self.pid_namespace
+        return bool(self.boot_id) and self.boot_id == other.boot_id and same_pids
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a daemon judges the owners whose processes it cannot see."""
+
+    owner: Owner  # itself
+    sole: bool  # the lock that keeps every other daemon from the database is its own
+    watched: timedelta = timedelta(0)  # for how long it could have seen every sign of life
+
+    def is_dead(self, other: Owner) -> bool:
+        """Return whether an owner is dead, by its sign of life.
+
+        After a time without the database everybody's sign of life is old, so the daemon that is back first must have
+        seen a whole lease pass.
+        """
+        return self.sole or min(other.silent, self.watched) >= OWNER_LEASE
+
+
+def watched_since(since: datetime | None, last: datetime | None, at: datetime) -> datetime:
+    """Return since when a daemon sees the others' signs of life, that had its own ``last`` one, and has another now.
+
+    All three on the database's clock; a gap between its own, or a clock that jumps, begins it anew.
+    """
+    if since is None or last is None or not timedelta(0) <= at - last <= _GAP:
+        return at
+    return since
 
 
 class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +111,9 @@ class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
     ahead_seconds: float | None = None  # its clock before the database's; None: they are one clock
     way_seconds: float = 0.0  # to the database and back, which makes the figure before uncertain
     newer_revision: str | None = None  # of the database; None: it is the one that this version needs
+    at: datetime | None = None  # when, on the database's clock; None: not known
+    others: tuple[Owner, ...] = ()  # with a row of their own
+    orphans: frozenset[int] = frozenset()  # sessions that run by their rows, and whose owner has none
 
     def clock_fault(self) -> str | None:
         """Return what is wrong with this machine's clock, as a sentence; ``None``: nothing."""

@@ -12,9 +12,10 @@ from typing import Final
 
 import psutil
 
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import Outlook, Owner
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
 
 
@@ -25,17 +26,20 @@ def this_owner(*, node: str = "", site: str = "", version: str = "") -> Owner:
         pid=os.getpid(),
         process_started_at=psutil.Process().create_time(),
         boot_id=_boot_id(),
+        pid_namespace=_pid_namespace(),
         node=node,
         site=site,
         version=version,
     )
 
 
-def alive(owner: Owner) -> bool:
-    """Return whether an owner's process still runs on this machine, since the same boot.
+def lives(other: Owner, outlook: Outlook) -> bool:
+    """Return whether another owner lives: by its process where that can be seen, else by its sign of life."""
+    return alive(other) if outlook.owner.sees(other) else not outlook.is_dead(other)
 
-    An owner on another machine counts as dead: only one daemon works on a database at a time.
-    """
+
+def alive(owner: Owner) -> bool:
+    """Return whether an owner's process runs on this machine, since the same boot; one elsewhere counts as gone."""
     if owner.boot_id != _boot_id():
         return False
     try:
@@ -53,3 +57,10 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return _PID_NAMESPACE.readlink().name
+    except OSError:
+        return None

@@ -5,7 +5,7 @@ An approval is requested, answered once by each person who must say yes, decided
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -134,9 +134,9 @@ def close_approvals(connection: Connection, session_id: int, *, at: datetime) ->
     _close_all(connection, found, status=ApprovalStatus.EXPIRED, by=None, at=at)
 
 
-def deny_approvals(connection: Connection, *, at: datetime) -> None:
-    """Deny every open question: a daemon that has just started asked none of them."""
-    found = connection.execute(_ALL_OPEN).scalars().all()
+def deny_approvals(connection: Connection, session_ids: Collection[int], *, at: datetime) -> None:
+    """Deny the open questions of sessions that are taken over: the calls that waited for them are gone."""
+    found = connection.execute(_ALL_OPEN.where(approvals.c.session_id.in_(session_ids))).scalars().all()
     _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
 
 

@@ -1,15 +1,19 @@
 """Recovery from dead daemons: their sessions are taken over, ended as lost, and completed when their logs turn up.
 
+A daemon that starts, and one that later sees that an owner is dead, do the same: `Recovery.reconcile`. An owner that
+has no row in ``instances`` is dead: a take-over removes the row, and only a sign of life of its own writes it again.
+
 Also the sign of life that living daemons write, and the ids that new sessions must not get.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, text, update
+import msgspec
+from sqlalchemy import Connection, bindparam, column, delete, func, insert, or_, select, table, text, update
 
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.backfill import (
@@ -27,7 +31,7 @@ from claudeops.domain.chains.recovery import CallOnRecord, recovery_of
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.holds import when_lost, when_started
 from claudeops.domain.notices.notice import Announcement
-from claudeops.domain.owner import Owner, SignOfLife
+from claudeops.domain.owner import SESSION_LEASE, Owner, SignOfLife
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError
@@ -41,19 +45,41 @@ from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, end_chain, existing
 from claudeops.store.rows import TableRow, to_session, to_warnings
-from claudeops.store.session_columns import LEASE, lost_values, note_life, taken_over_values
+from claudeops.store.session_columns import THEIR_NOW, has_clock, lost_values, note_life, taken_over_values
 from claudeops.store.tables import HEAD
-from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
+from claudeops.structs import replace
 from claudeops.text import json_text
 
-_REVISION: Final = text("SELECT version_num FROM alembic_version")
-_CLOCK: Final = select(func.clock_timestamp(type_=UtcDateTime()))
+_CLOCK: Final = select(THEIR_NOW)
+_VERSION: Final = table("alembic_version", column("version_num"))
+_BESIDE: Final = select(_VERSION.c.version_num, instances).outerjoin_from(
+    _VERSION, instances, instances.c.owner != bindparam("name")
+)
+"""The database's revision, with each owner but the one of that ``name``; one row without an owner where it is alone."""
+
+_RUNNING: Final = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
+_OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.owner).where(
+    sessions.c.status == Status.RUNNING.value,
+    or_(
+        sessions.c.owner == bindparam("name"),
+        ~select(instances.c.owner).where(instances.c.owner == sessions.c.owner).exists(),
+    ),
+)
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
+
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A running session whose owner is dead."""
+
+    session: Session
+    owner: Owner | None  # None: it has no row any more
+    silent: timedelta  # since the session's lease was last renewed
 
 
 class Recovery:
@@ -62,28 +88,66 @@ class Recovery:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register ``owner`` and take over the running sessions of dead owners.
+    async def reconcile(
+        self,
+        owner: Owner,
+        *,
+        now: datetime,
+        alive: Callable[[Owner], bool],
+        starts: bool = True,
+        spared: Collection[int] = (),
+    ) -> Sequence[Session]:
+        """Take over the running sessions of dead owners; ``starts``: register ``owner`` first.
 
-        Their attempt is raised, so that the old owners can write no more. Returns the sessions taken over, still
-        ``running``; end them with `Queue.finish` or `mark_lost`. A standing breaker may be probed at once. ``alive``
-        runs in the writer's thread.
+        Their attempt is raised, so that the old owners can write no more, and their questions to people are denied.
+        Returns the sessions taken over, still ``running``; end them with `Queue.finish` or `mark_lost`. Sessions that
+        are ``spared`` keep their dead owner. At the start of the first daemon a standing breaker may be probed at once.
+        ``alive`` runs in the writer's thread; an owner without a row is dead.
         """
-        running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
 
         def take_over(connection: Connection) -> Sequence[Session]:
-            known = [_to_owner(row) for row in connection.execute(select(instances))]
-            living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
-            connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
-            _register(connection, owner, now)
-            deny_approvals(connection, at=now)
-            holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
-            orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
+            known = [other for other in _known(connection, now) if other.name != owner.name]
+            living = {owner.name, *(other.name for other in known if alive(other))}
+            gone = {other.name for other in known} - living
+            if starts or gone:
+                _forget(connection, {*gone, owner.name} if starts else gone)
+            if starts:
+                _register(connection, owner, now)
+            if starts and living == {owner.name}:
+                holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
+            orphans = [
+                to_session(row)
+                for row in connection.execute(_RUNNING)
+                if row.owner not in living and row.id not in spared
+            ]
             for orphan in orphans:
                 change(connection, orphan, taken_over_values(orphan, owner, now=now))
+            if orphans:
+                deny_approvals(connection, [orphan.id for orphan in orphans], at=now)
             return tuple(existing(connection, orphan.id) for orphan in orphans)
 
         return await self._database.write(take_over)
+
+    async def left_behind(
+        self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]
+    ) -> tuple[Sequence[Owner], Sequence[Orphan]]:
+        """Return the dead owners that have a row, and the running sessions of these and of owners without one."""
+
+        def look(connection: Connection) -> tuple[Sequence[Owner], Sequence[Orphan]]:
+            known = {other.name: other for other in _known(connection, now) if other.name != owner.name}
+            dead = [other for other in known.values() if not alive(other)]
+            living = {owner.name, *known} - {other.name for other in dead}
+            rows = [row for row in connection.execute(_RUNNING) if row.owner not in living]
+            return dead, [
+                Orphan(
+                    session=to_session(row),
+                    owner=known.get(row.owner),
+                    silent=now - (row.lease_expires_at - SESSION_LEASE),
+                )
+                for row in rows
+            ]
+
+        return await self._database.read(look)
 
     async def mark_lost(
         self,
@@ -177,7 +241,7 @@ class Recovery:
         return await self._database.write(fill)
 
     async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
-        """Note that ``owner`` lives and renew its leases; return what it runs, how far the clocks are apart and more.
+        """Note that ``owner`` lives and renew its leases; return what it runs, who else there is, and more.
 
         ``digests`` are of what it decides by, as that is now. A row of ``instances`` that another daemon has removed,
         because it took this one for dead, is written again.
@@ -188,21 +252,27 @@ class Recovery:
             changed = {} if digests is None else {"digests": json_text(dict(digests))}
             if not note_life(connection, owner, now, **changed):
                 _register(connection, owner, now, **changed)
-            connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
-            running = frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
-            revision = connection.execute(_REVISION).scalar_one()
-            newer = str(revision) if revision > HEAD else None
-            if connection.dialect.name == "sqlite":  # its clock is this machine's
-                return SignOfLife(running=running, newer_revision=newer)
+            connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
+            rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
+            beside = connection.execute(_BESIDE, {"name": owner.name}).all()
+            life = SignOfLife(
+                running=frozenset((row.id, row.attempt) for row in rows if row.owner == owner.name),
+                orphans=frozenset(row.id for row in rows if row.owner != owner.name),
+                newer_revision=str(beside[0].version_num) if beside[0].version_num > HEAD else None,
+                at=now,
+            )
+            others = [row for row in beside if row.owner is not None]
+            if not has_clock(connection):
+                return replace(life, others=tuple(_to_owner(row, now) for row in others))
             sent_at = self._database.now()
             theirs = connection.execute(_CLOCK).scalar_one()
             way = self._database.now() - sent_at
-            ahead = sent_at + way / 2 - theirs
-            return SignOfLife(
-                running=running,
-                ahead_seconds=ahead.total_seconds(),
+            return replace(
+                life,
+                others=tuple(_to_owner(row, theirs) for row in others),
+                ahead_seconds=(sent_at + way / 2 - theirs).total_seconds(),
                 way_seconds=way.total_seconds(),
-                newer_revision=newer,
+                at=theirs,
             )
 
         return await self._database.write(renew, is_news=False)
@@ -234,35 +304,48 @@ class Recovery:
 
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""
-        gone = delete(instances).where(instances.c.owner == owner.name)
-        await self._database.write(lambda connection: connection.execute(gone))
+        await self._database.write(lambda connection: _forget(connection, {owner.name}))
 
 
 def _register(connection: Connection, owner: Owner, now: datetime, **more: str) -> None:
-    """Add the row of an owner, with its sign of life by the database's clock."""
-    values = _instance_values(owner, now) | more
-    if connection.dialect.name != "sqlite":
-        values["heartbeat"] = _CLOCK.scalar_subquery()
-    connection.execute(insert(instances).values(values))
-
-
-def _instance_values(owner: Owner, now: datetime) -> dict[str, object]:
-    return {
+    """Write the row of an owner that has none, with its sign of life by the database's clock."""
+    values = {
         "owner": owner.name,
         "pid": owner.pid,
         "process_started_at": owner.process_started_at,
         "boot_id": owner.boot_id,
-        "heartbeat": now,
+        "pid_namespace": owner.pid_namespace,
+        "heartbeat": THEIR_NOW if has_clock(connection) else now,
         "node": owner.node or None,
         "site": owner.site or None,
         "version": owner.version or None,
         "revision": HEAD,
     }
+    connection.execute(insert(instances).values(values | more))
 
 
-def _to_owner(row: TableRow) -> Owner:
+def _forget(connection: Connection, names: Collection[str]) -> None:
+    """Remove the rows of owners."""
+    connection.execute(delete(instances).where(instances.c.owner.in_(names)))
+
+
+def _known(connection: Connection, now: datetime) -> Sequence[Owner]:
+    """Return the owners that have a row, each with its silence."""
+    if has_clock(connection):
+        return [_to_owner(row, row.at) for row in connection.execute(select(instances, THEIR_NOW.label("at")))]
+    return [_to_owner(row, now) for row in connection.execute(select(instances))]
+
+
+def _to_owner(row: TableRow, at: datetime) -> Owner:
     """Return an ``instances`` row as a value."""
-    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)
+    return Owner(
+        name=row.owner,
+        pid=row.pid,
+        process_started_at=row.process_started_at,
+        boot_id=row.boot_id,
+        pid_namespace=row.pid_namespace,
+        silent=at - row.heartbeat,
+    )
 
 
 def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[ToolEnd]) -> None:

@@ -1,9 +1,9 @@
-"""The columns that each step of a session fills, those of a call of its model, and the sign of life of its owner."""
+"""The columns that each step of a session fills, those of a call of its model, and the sign of life of an owner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, func, update
 
 from claudeops.domain.chains.backfill import report_summary, stream_values
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import SESSION_LEASE, Owner
 from claudeops.domain.sessions import (
     DecisionReason,
     Ending,
@@ -39,10 +39,9 @@ CHANGE_SESSION_AS_SEEN: Final = CHANGE_SESSION.where(
 )
 """Needs ``session``, ``seen_status`` and ``seen_attempt``: changes nothing when somebody was faster."""
 
-LEASE: Final = timedelta(hours=1)
-"""How long a claim is valid without being renewed. It is for people and other tools to read: what frees a session is
-`Recovery.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
-
+THEIR_NOW: Final = func.clock_timestamp(type_=UtcDateTime())
+_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
+_BEAT_THERE: Final = _BEAT.values(heartbeat=THEIR_NOW)
 
 UNCLAIMED: Final[Mapping[str, object]] = {
     "status": Status.QUEUED.value,
@@ -54,10 +53,6 @@ UNCLAIMED: Final[Mapping[str, object]] = {
     "started_at": None,
 }
 """The columns that a claim fills, as they were before it; except the attempt, which counts claims."""
-
-_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
-_BEAT_THERE: Final = _BEAT.values(heartbeat=func.clock_timestamp(type_=UtcDateTime()))
-"""By the database's own clock."""
 
 _TOKENS: Final = (
     "input_tokens",
@@ -99,7 +94,7 @@ def claimed_values(
         "status": Status.RUNNING.value,
         "attempt": found.attempt + 1,
         "owner": owner.name,
-        "lease_expires_at": now + LEASE,
+        "lease_expires_at": now + SESSION_LEASE,
         "cli_session_id": cli_session_id,
         "log_path": log_path,
         "isolation": owner.isolation,
@@ -109,15 +104,7 @@ def claimed_values(
 
 def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:
     """Return the columns of a running session that another owner takes over."""
-    return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + LEASE}
-
-
-def note_life(connection: Connection, owner: Owner, now: datetime, **changed: str) -> bool:
-    """Note that an owner lives, and what of its row has ``changed``; ``False``: it has no row."""
-    row = {"name": owner.name, **changed}
-    if connection.dialect.name == "sqlite":  # whose clock is this machine's
-        return connection.execute(_BEAT, {"heartbeat": now, **row}).rowcount == 1
-    return connection.execute(_BEAT_THERE, row).rowcount == 1
+    return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + SESSION_LEASE}
 
 
 def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:
@@ -220,3 +207,16 @@ def _spent_values(calls: BookedCalls) -> dict[str, object]:
         "output_tokens": calls.output_tokens,
         "cached_input_tokens": calls.cache_read_tokens,
     }
+
+
+def has_clock(connection: Connection) -> bool:
+    """Return whether the database has a clock of its own, by which signs of life are dated; SQLite has not."""
+    return connection.dialect.name != "sqlite"
+
+
+def note_life(connection: Connection, owner: Owner, now: datetime, **changed: str) -> bool:
+    """Note that an owner lives, and what of its row has ``changed``; ``False``: it has no row."""
+    row = {"name": owner.name, **changed}
+    if has_clock(connection):
+        return connection.execute(_BEAT_THERE, row).rowcount == 1
+    return connection.execute(_BEAT, {"heartbeat": now, **row}).rowcount == 1

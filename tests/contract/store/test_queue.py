@@ -30,7 +30,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Database
+from support.stores import Database, has_clock
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -246,13 +246,14 @@ async def started_beside(store: Store) -> Session:
 async def test_owner_that_departs_is_forgotten(store: Store, database: Database) -> None:
     await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
     (row,) = database.rows("instances")
-    assert (row["owner"], row["pid"], row["process_started_at"], row["boot_id"], row["heartbeat"]) == (
+    assert (row["owner"], row["pid"], row["process_started_at"], row["boot_id"], row["pid_namespace"]) == (
         OWNER.name,
         OWNER.pid,
         OWNER.process_started_at,
         OWNER.boot_id,
-        NOW,
+        OWNER.pid_namespace,
     )
+    assert has_clock(database) or row["heartbeat"] == NOW
 
     await store.recovery.depart(OWNER)
     await store.recovery.depart(OWNER)

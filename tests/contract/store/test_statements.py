@@ -18,7 +18,7 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, claimed, ending, queued, report, wanted
-from support.stores import Database, opened
+from support.stores import Database, has_clock, opened
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -199,3 +199,16 @@ async def test_sqlite_is_opened_once_for_all_that_is_written(sqlite: Database) -
 async def taken_within(store: Store, room: Capacity) -> list[int]:
     taken = await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=str, room=room)
     return [session.id for session in taken]
+
+
+async def test_sign_of_life_looks_for_dead_owners_without_a_statement_of_its_own(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
+
+    with costs(store, monkeypatch) as counted:
+        await store.recovery.renew_lease(OWNER, now=NOW)
+
+    clock = ["SELECT None"] if has_clock(database) else []
+    looks = ["UPDATE instances", "UPDATE sessions", "SELECT sessions", "SELECT alembic_version"]
+    assert counted.steps == [*looks, *clock, "COMMIT"], counted

@@ -116,7 +116,6 @@ SMALL: Final = {
     "claudeops.store.knowledge.completion": "imports no toolkit: a shell waits for it",
     "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
-    "claudeops.engine.owners": "quick commands ask whether a daemon lives, and import no event loop for that",
     "claudeops.domain.answers": "the one door by which values leave as documents: commands and pages share it",
     "claudeops.store.reading.calls": "one subject; streams and pages read it",
     "claudeops.notify.digest": "a loop of its own beside the sender",

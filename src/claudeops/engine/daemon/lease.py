@@ -4,12 +4,15 @@ Every few seconds the owner's heartbeat and leases are renewed, and the sessions
 that the rows say it runs. A session that another daemon has taken over is stopped, because it can write nothing more.
 The lock on the database is checked too: on PostgreSQL it ends with its connection. There the clocks are compared as
 well, because due times of schedules are those of this machine, and a wrong clock would use up those to come.
+
+The same look shows whether another owner is dead, or has left sessions: then these are taken over, as at the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -17,9 +20,10 @@ import anyio.to_thread
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.owner import Owner, SignOfLife
+from claudeops.domain.owner import Outlook, Owner, SignOfLife, watched_since
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
+from claudeops.engine.owners import lives
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.recovery import Recovery
@@ -28,7 +32,7 @@ from claudeops.tasks import DatabaseTrouble, until_tick
 BEAT_SECONDS: Final = 5.0
 
 
-def _unheeded() -> None:
+def _unheeded(*_: object) -> None:
     return
 
 
@@ -51,11 +55,15 @@ class LeaseRenewal:
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
+    found_dead: Callable[[Outlook], None] = _unheeded  # called while dead owners have rows, or have left sessions
     trouble: str | None = None  # why the database took no writes at the last renewal
     clock_fault: str | None = None  # what is wrong with this machine's clock
     _noted: bool = False  # the event says so, or is over
     _compared: bool = False
     _is_outdated: bool = False
+    _sole: bool = False  # the lock was ours when it was last looked at
+    _watched_since: datetime | None = None  # on the database's clock
+    _last: datetime | None = None  # sign of life, likewise
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
     _beating: DatabaseTrouble = field(init=False)
     _locking: DatabaseTrouble = field(init=False)
@@ -84,6 +92,7 @@ class LeaseRenewal:
             return
         self._beating.over()
         self._note(None)
+        self._look_around(life)
         missing = known - life.running
         # Only sessions that are missing twice: the first time, the end may just have been written.
         for session_id, attempt in missing & self._missing & self._known():
@@ -97,6 +106,16 @@ class LeaseRenewal:
     def holds_back(self) -> bool:
         """Tell whether no schedule may fire: the clock is wrong, or was never compared."""
         return self.compares_clocks and (not self._compared or self.clock_fault is not None)
+
+    def _look_around(self, life: SignOfLife) -> None:
+        """Report owners that are dead by now, and sessions that are left of such."""
+        if life.at is None:
+            return
+        self._watched_since = watched_since(self._watched_since, self._last, life.at)
+        self._last = life.at
+        outlook = Outlook(owner=self.owner, sole=self._sole, watched=life.at - self._watched_since)
+        if life.orphans or not all(lives(other, outlook) for other in life.others):
+            self.found_dead(outlook)
 
     def _check_revision(self, life: SignOfLife) -> None:
         if life.newer_revision is not None and not self._is_outdated:
@@ -126,6 +145,7 @@ class LeaseRenewal:
             self.changed()
 
     async def _hold_lock(self) -> bool:
+        self._sole = self.check_lock is None
         if self.check_lock is None:  # it cannot be lost
             return True
         try:
@@ -138,6 +158,7 @@ class LeaseRenewal:
             self._locking.failed(error)
         else:
             self._locking.over()
+            self._sole = True
         return True
 
     def _known(self) -> frozenset[tuple[int, int]]:

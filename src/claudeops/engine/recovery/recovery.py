@@ -4,14 +4,19 @@ A log whose result line is complete becomes the end of its session, in the same 
 other session is lost. Its complete log may turn up later (a disk was not mounted): every start and every hour look for
 it, and then backfill its row once: report and cost, but no decision.
 
+The same happens at the start of a daemon and later, as soon as its sign of life shows that another owner is dead. A log
+that is on another machine is left for a while to the daemons that have it.
+
 Each session is recovered by itself: a log that cannot be read, or on which our own reader fails, affects its own
 session only, and never the start of the daemon.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +25,12 @@ import msgspec
 
 from claudeops.domain.chains.backfill import Backfilled, BackfillRejected, RejectionReason
 from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.owner import LOG_GRACE, Outlook
 from claudeops.domain.sessions import Session
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.live.hub import session_ended, session_lost
+from claudeops.engine.owners import lives
 from claudeops.engine.recovery.replay import READ_SECONDS, LogRead, read_log
 from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.engine.session.context import SessionContext
@@ -31,7 +38,8 @@ from claudeops.engine.session.files import read_handoff
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.logs import LogEvent, Logger, log_context
-from claudeops.tasks import DatabaseTrouble, Threads
+from claudeops.store.recovery import Orphan
+from claudeops.tasks import DatabaseTrouble, Threads, Waiter
 
 LOOK_SECONDS: Final = 3600.0
 PATIENCE_SECONDS: Final = 300.0
@@ -53,6 +61,32 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
         default_factory=dict
     )  # size and time of each log when it was last read
     _looks: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
+    _outlook: Outlook | None = None  # of the sign of life that showed dead owners
+    _woken: Waiter = msgspec.field(default_factory=lambda: Waiter(longest_seconds=math.inf))
+
+    def wake(self, outlook: Outlook) -> None:
+        """Have what dead owners left taken over soon, without waiting for it."""
+        self._outlook = outlook
+        self._woken.wake()
+
+    async def sweep(self, outlook: Outlook, *, starts: bool = False) -> Sequence[Session]:
+        """Take over what dead owners left running; ``starts``: this daemon begins. End it by `take_up`."""
+        recovery, now, alive = self.context.store.recovery, self.context.clock.now(), partial(lives, outlook=outlook)
+        spared = frozenset[int]()
+        if not outlook.sole:
+            dead, left = await recovery.left_behind(outlook.owner, now=now, alive=alive)
+            spared = frozenset([orphan.session.id for orphan in left if await self._waits(orphan, outlook)])
+            if not starts and not dead and len(spared) == len(left):
+                return ()
+        orphans = await recovery.reconcile(outlook.owner, now=now, alive=alive, starts=starts, spared=spared)
+        if orphans:
+            self.context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
+        return orphans
+
+    async def _waits(self, orphan: Orphan, outlook: Outlook) -> bool:
+        """Return whether a session is left to a daemon that may have its log."""
+        was_here = orphan.owner is not None and outlook.owner.sees(orphan.owner)
+        return not was_here and orphan.silent < LOG_GRACE and await self._state(orphan.session) is None
 
     async def take_up(self, orphans: Iterable[Session]) -> None:
         """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start then goes on."""
@@ -70,17 +104,37 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                 )
 
     async def run(self) -> None:
-        """Look for the logs of lost sessions, now and every hour, until cancelled."""
-        trouble = DatabaseTrouble(self.context.log, "recovery")
+        """Take over when woken, and look for the logs of lost sessions, now and every hour, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sweep_when_woken)
+            trouble = DatabaseTrouble(self.context.log, "recovery")
+            while True:
+                pause = LOOK_SECONDS
+                try:
+                    await self.look_again()
+                except StoreError as error:
+                    pause = trouble.failed(error)
+                else:
+                    trouble.over()
+                await anyio.sleep(pause)
+
+    async def _sweep_when_woken(self) -> None:
+        """Take over when woken. What was taken over and could not be ended is tried again until it is."""
+        trouble = DatabaseTrouble(self.context.log, "takeover")
+        taken: list[Session] = []
         while True:
-            pause = LOOK_SECONDS
             try:
-                await self.look_again()
+                if self._outlook is not None:
+                    outlook, self._outlook = self._outlook, None
+                    taken += await self.sweep(outlook)
+                while taken:
+                    await self.take_up(taken[:1])
+                    taken.pop(0)
             except StoreError as error:
-                pause = trouble.failed(error)
+                await anyio.sleep(trouble.failed(error))
             else:
                 trouble.over()
-            await anyio.sleep(pause)
+                await self._woken.pause()
 
     async def look_again(self) -> None:
         """Backfill the lost sessions whose complete log is there by now. Raises `StoreError`."""

@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import CompoundSelect, Connection, Select, Table, func, or_, select, union_all
 
 from claudeops.domain.listing import Listing, Page, levels_from
+from claudeops.domain.owner import SESSION_LEASE
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow, to_names, to_warnings
-from claudeops.store.session_columns import LEASE
 from claudeops.store.tables.approvals import approvals
 from claudeops.store.tables.events import events
 from claudeops.store.tables.memories import memories, session_memories, session_texts
@@ -193,7 +193,7 @@ def _row(row: TableRow) -> Row:
 
 
 def _to_listed(row: TableRow) -> ListedSession:
-    alive_at = None if row.lease_expires_at is None else row.lease_expires_at - LEASE
+    alive_at = None if row.lease_expires_at is None else row.lease_expires_at - SESSION_LEASE
     known = [at for at in (row.created_at, row.started_at, row.ended_at or alive_at) if at is not None]
     return ListedSession(
         session_id=str(row.id),

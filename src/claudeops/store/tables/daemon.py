@@ -72,12 +72,13 @@ instances: Final = Table(
         comment="seconds since the epoch: tells it from a later process with the same pid",
     ),
     Column("boot_id", Name, nullable=False, comment="the machine's"),
+    Column("pid_namespace", Name, comment="in which `pid` means something; null: not known, or of an earlier version"),
     Column(
         "heartbeat",
         UtcDateTime,
         nullable=False,
-        comment="its last sign of life, by the database's clock: every five seconds while it runs and the database "
-        "takes writes",
+        comment="its last sign of life: every five seconds while it runs and the database takes writes; with "
+        "PostgreSQL on the server's clock. An owner elsewhere is dead a minute later",
     ),
     Column("node", Name, comment="the machine's name, `CLAUDEOPS_NODE`; null: its version does not say"),
     Column("site", Name, comment="where that is, `CLAUDEOPS_SITE`; null: its version does not say"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
 
 import anyio
 import pytest
@@ -12,19 +14,36 @@ import pytest
 from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.owner import CLOCK_LIMIT_SECONDS, Owner, SignOfLife
+from claudeops.domain.owner import CLOCK_LIMIT_SECONDS, OWNER_LEASE, Outlook, Owner, SignOfLife
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
-from claudeops.engine.daemon.lease import LeaseRenewal
+from claudeops.engine.daemon.lease import BEAT_SECONDS, LeaseRenewal
+from claudeops.engine.owners import lives, this_owner
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.recovery import Recovery
 from claudeops.store.store import Store
-from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
+from claudeops.structs import replace
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    after,
+    check,
+    claimed,
+    ending,
+    queued,
+    report,
+    running,
+    started,
+)
 from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
+
+FAR_OWNER: Final = replace(OTHER_OWNER, name="node-3", boot_id="boot-3")
 
 
 class StandingClock(Clock):
@@ -222,3 +241,102 @@ async def test_daemon_drains_when_a_newer_version_has_migrated_its_database_and_
 
     assert drained == ["drain"]
     assert logged.getvalue().count('"schema_newer"') == 1
+
+
+class MovingClock(StandingClock):
+    seconds = 0.0
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+
+def unreachable() -> None:
+    raise DatabaseUnavailableError("the server does not answer.")
+
+
+@dataclass
+class Sweeps:
+    """A daemon that beats as long as it is told to, beside the owners of its database."""
+
+    beating: LeaseRenewal
+    clock: MovingClock
+    seen: list[Outlook]
+
+    async def beat(self, seconds: float, *, every: float = BEAT_SECONDS) -> int:
+        """Beat for some time; return how often dead owners were found."""
+        self.seen.clear()
+        for _ in range(int(seconds / every)):
+            self.clock.seconds += every
+            assert await self.beating._hold_lock()
+            await self.beating.renew()
+        return len(self.seen)
+
+
+@pytest.fixture
+async def sweeps(store: Store, logged: io.StringIO) -> Sweeps:  # noqa: ARG001 - what is logged is taken
+    clock, seen = MovingClock(), list[Outlook]()
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    beating = pulse(store.recovery, {}, clock=clock, found_dead=seen.append, check_lock=unreachable)
+    return Sweeps(beating, clock, seen)
+
+
+async def test_owner_whose_lease_runs_out_after_the_start_is_found(store: Store, sweeps: Sweeps) -> None:
+    await store.recovery.reconcile(FAR_OWNER, now=NOW, alive=lambda _: True)
+
+    assert await sweeps.beat(OWNER_LEASE.total_seconds() - BEAT_SECONDS) == 0
+    await store.recovery.renew_lease(FAR_OWNER, now=sweeps.clock.now())
+    assert await sweeps.beat(OWNER_LEASE.total_seconds() - BEAT_SECONDS) == 0
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+    assert sweeps.seen[0].owner == OWNER
+
+
+async def test_daemon_that_was_away_itself_watches_a_lease_before_it_takes_others_for_dead(
+    store: Store, sweeps: Sweeps
+) -> None:
+    await store.recovery.reconcile(FAR_OWNER, now=NOW, alive=lambda _: True)
+    await sweeps.beat(BEAT_SECONDS)
+
+    assert await sweeps.beat(600, every=600) == 0
+    assert await sweeps.beat(OWNER_LEASE.total_seconds() - BEAT_SECONDS) == 0
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+
+
+@pytest.mark.parametrize("check_lock", [None, held])
+async def test_daemon_that_has_the_lock_waits_for_no_lease(
+    store: Store, sweeps: Sweeps, check_lock: Callable[[], None] | None
+) -> None:
+    assert await sweeps.beat(BEAT_SECONDS) == 0
+    await store.recovery.reconcile(FAR_OWNER, now=sweeps.clock.now(), alive=lambda _: True)
+    sweeps.beating.check_lock = check_lock
+
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+    assert sweeps.seen[0].sole
+
+
+async def test_process_of_this_machine_is_no_longer_waited_for_once_it_is_gone(store: Store, sweeps: Sweeps) -> None:
+    me = this_owner()
+    sweeps.beating.owner = replace(OWNER, boot_id=me.boot_id, pid_namespace=me.pid_namespace)
+    await store.recovery.reconcile(me, now=NOW, alive=lambda _: True)
+    assert await sweeps.beat(3 * OWNER_LEASE.total_seconds()) == 0
+
+    gone = replace(me, name="gone", process_started_at=1.0)
+    await store.recovery.reconcile(gone, now=sweeps.clock.now(), alive=lambda _: True)
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+
+
+async def test_sessions_that_a_departed_daemon_left_are_found(store: Store, sweeps: Sweeps) -> None:
+    await store.recovery.reconcile(FAR_OWNER, now=NOW, alive=lambda _: True)
+    await queued(store)
+    await claimed(store, owner=FAR_OWNER)
+    await store.recovery.depart(FAR_OWNER)
+
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+
+
+def test_pid_of_another_namespace_means_nothing_here() -> None:
+    me = this_owner()
+    elsewhere = replace(me, pid_namespace="pid:[1]")
+    assert lives(me, Outlook(owner=me, sole=True))
+    assert not lives(elsewhere, Outlook(owner=me, sole=True))
+    assert lives(elsewhere, Outlook(owner=me, sole=False))
+    assert lives(replace(me, pid_namespace=None), Outlook(owner=me, sole=True)), "of an earlier version"
