@@ -6,6 +6,7 @@ Knows no tables: a command that changes one row opens it without them.
 from __future__ import annotations
 
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ from claudeops.store.connection.engines import (
     sqlite_file,
     writing_engine,
 )
-from claudeops.store.connection.writer import Writer
+from claudeops.store.connection.writer import Checkpoints, Writer
 from claudeops.store.migrate import require_head
 from claudeops.tasks import until_tick
 
@@ -113,6 +114,7 @@ class Database:
         self._busy_seconds = busy_seconds
         self._kept: tuple[Connection, Any] | None = None  # the writer's thread alone uses it
         self._keeps = sqlite_file(url) is not None  # the pool of PostgreSQL makes sure that its connection lives
+        self._checkpoints = Checkpoints(sqlite_file(url))
         self._writer = Writer(wait_seconds=wait_seconds, at_last=self._release)
         self._closed = False
 
@@ -192,6 +194,19 @@ class Database:
             f"the database gave no answer within {self.wait_seconds:g} s.", target=shown(self.url)
         )
 
+    async def checkpoint(self) -> bool:
+        """Write SQLite's log back into its file, while others write; ``False`` if a reader was in the way."""
+
+        def write_back() -> bool:
+            try:
+                return self._checkpoints.run()
+            except sqlite3.Error as error:
+                raise self._unreadable(error) from error
+
+        with anyio.move_on_after(self.wait_seconds):
+            return await anyio.to_thread.run_sync(write_back, abandon_on_cancel=True)
+        return False
+
     def is_awaited(self) -> bool:
         """Tell whether something urgent waits for the writer; for jobs that can be done in parts."""
         return self._writer.is_awaited()
@@ -222,6 +237,7 @@ class Database:
         await self._writer.close()
         self._closed = True  # before the connections are: a read that ends later closes its own
         with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._checkpoints.wait, self.wait_seconds)
             # In a thread: SQLite's last connection writes its log back into the file.
             await anyio.to_thread.run_sync(self._writing.dispose)
             await anyio.to_thread.run_sync(self._reading.dispose)
@@ -240,6 +256,7 @@ class Database:
             self._changed()
         for event_raised in collected:
             _tell(event_raised, self._raised)
+        self._checkpoints.look()
         return result
 
     @contextmanager
@@ -273,8 +290,11 @@ class Database:
             return file.execute("PRAGMA data_version").fetchone()
         except file.Error as error:  # outside of a transaction, which would take the lock
             self._release()
-            target = shown(self.url)
-            raise DatabaseUnavailableError(f"the database {target} cannot be read ({error}).", target=target) from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> DatabaseUnavailableError:
+        target = shown(self.url)
+        return DatabaseUnavailableError(f"the database {target} cannot be read ({error}).", target=target)
 
     def _release(self) -> None:
         if self._kept is not None:

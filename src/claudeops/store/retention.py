@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, partial
+from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -64,6 +65,9 @@ _TABLES: Final = {
 }
 
 _GROWTH_BYTES: Final = 6_000_000  # 2 MB stay in the connection's memory, and SQLite starts the log over at 4 MB
+_LONG_LOG_BYTES: Final = 8_000_000
+"""From which length on the log is cut, which verdicts wait for: not before it has twice its usual length."""
+
 _CUT_MILLISECONDS: Final = 100  # how long the cut of the log waits for readers
 
 
@@ -95,14 +99,17 @@ class Retention:
     async def checkpoint(self) -> bool:
         """Write the database's own log back into it; ``False`` if another connection was in the way, so try again.
 
-        SQLite's log is cut to its usual length as well.
+        SQLite's log is cut to its usual length if it has become much longer.
         """
-        if sqlite_file(self._database.url) is None:
+        file = sqlite_file(self._database.url)
+        if file is None:
             return True
-        await self._database.read(_copy_log)  # most of the work, while others write
-        if not await self._database.write_outside(_cut_log):
+        if not await self._database.checkpoint():
             return False
-        await self.make_room()
+        if _log_bytes(file) > _LONG_LOG_BYTES:
+            if not await self._database.write_outside(_cut_log):
+                return False
+            await self.make_room()
         return True
 
     async def make_room(self) -> None:
@@ -321,9 +328,11 @@ def _grow_log(engine: Engine) -> None:
         connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
 
 
-def _copy_log(connection: Connection) -> None:
-    """Write back as much of SQLite's log as no reader still needs."""
-    connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")  # works only outside of a transaction
+def _log_bytes(file: Path) -> int:
+    """Return how long the log is, all that SQLite has written back included."""
+    with suppress(FileNotFoundError):
+        return Path(f"{file}-wal").stat().st_size
+    return 0
 
 
 def _cut_log(engine: Engine) -> bool:

@@ -56,6 +56,17 @@ async def test_a_log_that_grew_longer_is_cut_to_that_length(sqlite: Database) ->
         assert len(sqlite.rows("sessions")) == 1
 
 
+async def test_a_usual_log_is_written_back_without_a_turn_of_the_writer(sqlite: Database) -> None:
+    async with opened(sqlite) as store:
+        await store.retention.make_room()
+        await queued(store)
+        before = sqlite.file.read_bytes()
+        with closing(sqlite3.connect(sqlite.file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await store.retention.checkpoint()
+        assert sqlite.file.read_bytes() != before
+
+
 async def test_room_is_no_reason_to_fail(sqlite: Database) -> None:
     async with opened(replace(sqlite, busy_seconds=0.1)) as store:
         with closing(sqlite3.connect(sqlite.file)) as other:

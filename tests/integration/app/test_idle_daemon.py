@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +12,7 @@ import anyio
 import pytest
 
 from claudeops.app.node import Node
+from claudeops.store.connection.writer import FIRST_PAGES
 from support.daemon_within import daemon_within
 from support.estate import deliver, look, report
 from support.stand_in_daemon import stand_in_node
@@ -48,3 +51,18 @@ async def test_an_idle_daemon_is_woken_only_by_the_tick(tmp_path: Path) -> None:
                 return now > other + TICK_SECONDS
 
             await until(rests)
+
+
+async def test_what_others_wrote_into_sqlite_s_log_is_written_back_by_the_daemon(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        node.script(look(), deliver(report()))
+        async with daemon_within(node):
+            await node.until_idle()
+            file = Path(node.operator.database)
+            with closing(sqlite3.connect(file)) as other, other:
+                other.execute("PRAGMA wal_autocheckpoint = 0")
+                other.execute("CREATE TABLE other (bytes BLOB)")
+                other.execute("INSERT INTO other VALUES (zeroblob(?))", (FIRST_PAGES * 4096,))
+            before = file.stat().st_size
+            await node.queue(1)
+            await until(lambda: file.stat().st_size >= before + FIRST_PAGES * 4096)

@@ -38,7 +38,13 @@ _ISOLATION: Final = "READ COMMITTED"
 """Of transactions that write, whatever the server's default is. They wait for their turn in their first statement: at
 any other level what they read would be older than that wait, and two would spend the same money."""
 
+MOST_PAGES: Final = 4000
+"""How long SQLite's log may become before a commit writes it back: one of a migration, or where `Checkpoints` cannot
+follow. SQLite's own figure is 1000."""
+
 _WRITER_KEY: Final = 0x636C6F70  # "clop": the advisory lock behind which PostgreSQL has one writer at a time
+
+_SQLITE_WRITER: Final = {"journal_mode": "WAL", "synchronous": "FULL", "wal_autocheckpoint": str(MOST_PAGES)}
 
 # libpq notices within about half a minute that a server is gone, not after the kernel's two hours.
 _POSTGRESQL_OPTIONS: Final = {
@@ -126,7 +132,7 @@ def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine with one connection, whose transactions take the write lock at once."""
     engine = _engine(url, size=1, busy_seconds=busy_seconds, idle_seconds=_STUCK_WRITER_SECONDS)
     if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL"))
+        event.listen(engine, "connect", _sqlite_session(**_SQLITE_WRITER))
         event.listen(engine, "begin", _begin_immediate)
     else:
         event.listen(engine, "begin", _wait_for_turn)
@@ -159,7 +165,7 @@ def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """
     engine = _engine(url, size=1, busy_seconds=busy_seconds, statement_seconds=0)
     if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL", foreign_keys="OFF"))
+        event.listen(engine, "connect", _sqlite_session(**_SQLITE_WRITER, foreign_keys="OFF"))
         event.listen(engine, "begin", _begin_immediate)
     else:
         event.listen(engine, "begin", _wait_for_turn)

@@ -1,18 +1,27 @@
-"""One thread for everything that writes: jobs run one after the other and are never cut short."""
+"""One thread for everything that writes: jobs run one after the other and are never cut short.
+
+And a second one beside it, which writes SQLite's log back into the file. SQLite itself does so within the commit that
+makes the log too long, which takes ten times as long as the others, and all writes behind it wait. The second thread
+has a connection of its own, waits for nothing, and makes nothing wait. What is durable, and when, commits alone decide.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import queue
+import sqlite3
+import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -30,6 +39,16 @@ UNDO_PAUSE_SECONDS: Final = 1.0
 """The pause after the first failure of an undo. It doubles after each failure, so all tries together take an hour."""
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+
+FIRST_PAGES: Final = 750
+"""How long the log grows before it is written back. What is added meanwhile still fits into its usual length."""
+
+AGAIN_PAGES: Final = 100
+"""How much longer it grows before the next checkpoint, where a reader or a commit kept SQLite from starting it over."""
+
+_TRIES: Final = 5  # of one checkpoint, while commits go on
+_HEADER: Final = struct.Struct(">8xI4x8s8x")  # of the log: the size of a page, and the salts of its frames
+_FRAME: Final = struct.Struct(">8x8s8x")  # before each page in the log: the salts, older ones behind its last frame
 
 _CLOSED: Final = "the database is closed: the daemon is shutting down."
 
@@ -222,6 +241,99 @@ class Writer:
             self._owed.append(owed)
         except Exception as error:  # noqa: BLE001 - without its thread no later write could happen
             _log_abandoned(error, owed)
+
+
+class Checkpoints:
+    """Writes the log of a SQLite file back whenever it has grown; does nothing for PostgreSQL, which has no file.
+
+    There is no thread while the log is short, and none that looks how long it is: whoever commits does.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._thread: threading.Thread | None = None
+        self._turn = threading.Lock()
+        self._salts, self._due = b"", FIRST_PAGES  # of the log last written back, and the frame to begin again at
+
+    def look(self) -> None:
+        """Begin a checkpoint if the log has become long; called after each commit, by one thread."""
+        if self._file is None or (self._thread is not None and self._thread.is_alive()):
+            return
+        due = self._due if _log_salts(self._file) == self._salts else FIRST_PAGES
+        if _log_has(self._file, due):
+            # A daemon thread: a disk that never answers must not keep the process from ending.
+            self._thread = threading.Thread(target=self._try, args=(self._file,), name="store-checkpoint", daemon=True)
+            with suppress(RuntimeError):  # no thread can be started: a later commit tries again
+                self._thread.start()
+
+    def run(self) -> bool:
+        """Write the log back now; ``False`` if a reader was in the way. Raises `sqlite3.Error`."""
+        return self._file is None or self._write_back(self._file)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a checkpoint that is under way; bounded."""
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _try(self, file: Path) -> None:
+        with suppress(sqlite3.Error):  # commits meet the same disk, and report what is wrong with it
+            self._write_back(file)
+
+    def _write_back(self, file: Path) -> bool:
+        length = written = before = 0
+        with self._turn, closing(_connected(file)) as reader, closing(_connected(file)) as connection:
+            for _ in range(_TRIES):
+                self._salts = _log_salts(file)
+                reader.execute("BEGIN")
+                reader.execute("PRAGMA schema_version").fetchone()  # so that it has a snapshot
+                length, written = self._copy(connection)
+                reader.execute("COMMIT")
+                self._due = length + AGAIN_PAGES
+                # SQLite starts its log over only when a commit finds all of it written back.
+                if written == before or (written == length and not _log_has(file, length + 1)):
+                    break
+                before = written
+        return written == length
+
+    def _copy(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """Copy the log beside a reader; return how many pages it has, and how many are written back.
+
+        Without that reader a commit might start the log over while a checkpoint begins, and SQLite before 3.51.3 might
+        then take the first pages of the new log for written back: they would be lost. It does not start the log over
+        while there is a reader of it, and copies nothing while there is one of the file alone.
+        """
+        _, length, written = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return length, written
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _log_salts(file: Path) -> bytes:
+    """Return the mark of the frames of the log, which older ones do not have; nothing if there is no log."""
+    _, salts = _HEADER.unpack(_part(file, 0, _HEADER.size))
+    return bytes(salts)
+
+
+def _log_has(file: Path, number: int) -> bool:
+    """Check whether the log has become so many pages long."""
+    page, salts = _HEADER.unpack(_part(file, 0, _HEADER.size))
+    place = _HEADER.size + (number - 1) * (_FRAME.size + page)
+    return page > 0 and _FRAME.unpack(_part(file, place, _FRAME.size)) == (salts,)
+
+
+def _part(file: Path, place: int, size: int) -> bytes:
+    """Return bytes of the log; zeros where it has none. SQLite has no lock on it that would be lost by closing it."""
+    with suppress(OSError):
+        log = os.open(f"{file}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(log, size, place).ljust(size, b"\0")
+        finally:
+            os.close(log)
+    return bytes(size)
 
 
 @dataclass(order=True, slots=True)
