@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Final, Protocol, runtime_checkable
 
 import msgspec
@@ -19,6 +21,12 @@ _TRIAL_SECONDS: Final = 20.0
 # Outside of the cell, which has no shell; the limits are inherited.
 _BOUNDED: Final = 'ulimit -c 0; ulimit -v {}; ulimit -t {}; exec "$@" </dev/null'
 _LIBRARY: Final = re.compile(r"(/\S+) \(0x")
+
+_HEAD_BYTES: Final = 4096
+_ELF: Final = b"\x7fELF\x02\x01"  # of 64 bits, the least significant byte first
+_ELF_HEADER: Final = Struct("<32xQ14xHH")  # where its table of segments is, an entry's size, their number
+_ELF_SEGMENT: Final = Struct("<I4xQ16xQ")  # its kind, where its content is, and how many bytes of it
+_PT_INTERP: Final = 3
 
 
 class LookRefusedError(Exception):
@@ -67,16 +75,39 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_program(name: str, path: str) -> Program | str | None:
     """Return a program on PATH, or the sentence why it cannot be used; None where it is not there. Starts a process."""
-    program, ldd = shutil.which(name, path=path), shutil.which("ldd", path=path)
+    program = shutil.which(name, path=path)
     if program is None:
         return None
-    if ldd is None:
-        return "there is no ldd on PATH"
     try:
-        listed = run_trial([ldd, str(Path(program).resolve())])
+        lister = _lister(Path(program), path)
+        if lister is None:
+            return "there is no ldd on PATH"
+        listed = run_trial([*lister, str(Path(program).resolve())])
     except (OSError, subprocess.SubprocessError) as error:
         return f"the libraries of {name} are not known: {error}"
     return Program(path=Path(program), libraries=tuple(map(Path, _LIBRARY.findall(listed))))
+
+
+def _lister(program: Path, path: str) -> tuple[str, ...] | None:
+    """Return what lists a program's libraries: the loader that it names, or ldd, a script that starts six processes."""
+    with program.open("rb") as file:
+        loader = _loader(file.read(_HEAD_BYTES))
+    if loader is not None:
+        return loader, "--list"
+    ldd = shutil.which("ldd", path=path)
+    return None if ldd is None else (ldd,)
+
+
+def _loader(head: bytes) -> str | None:
+    """Return the loader that the beginning of a program names: elf(5). None where that is no ordinary program."""
+    if head[:6] != _ELF or len(head) < _ELF_HEADER.size:
+        return None
+    table, size, count = _ELF_HEADER.unpack_from(head)
+    for place in range(table, min(table + size * count, len(head) - _ELF_SEGMENT.size), size or len(head)):
+        kind, start, length = _ELF_SEGMENT.unpack_from(head, place)
+        if kind == _PT_INTERP:
+            return os.fsdecode(head[start : start + length].rstrip(b"\0")) or None
+    return None
 
 
 def shown(file: Path) -> tuple[str, ...]:

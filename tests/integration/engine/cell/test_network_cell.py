@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -210,6 +211,35 @@ def test_what_is_not_installed_is_not_there_and_what_does_not_work_says_why(
         (tmp_path / ("ss" if name == "false" else name)).symlink_to(program)
     found = find_network_cells(bubblewrap, str(tmp_path))
     assert found == {"ss": "ss does not work in a cell of its own: exit status 1"}
+
+
+def test_a_programs_libraries_are_those_that_ldd_finds() -> None:
+    installed = {name: found for name in (*PROGRAMS, "git") if (found := find_program(name, EVERYWHERE)) is not None}
+    for name, found in installed.items():
+        assert isinstance(found, Program), name
+        listed = subprocess.run(["ldd", found.path.resolve()], capture_output=True, text=True, check=True).stdout
+        assert [str(library) for library in found.libraries] == re.findall(r"(/\S+) \(0x", listed), name
+
+
+def test_what_names_no_loader_is_left_to_ldd_and_is_not_run_itself(tmp_path: Path) -> None:
+    git = shutil.which("git", path=PATH)
+    assert git is not None
+    (tmp_path / "git").symlink_to(git)
+    broken = Path(git).resolve().read_bytes()[:200]
+    for name, content in {
+        "script": b"#!/bin/sh\ntouch " + bytes(tmp_path / "run"),
+        "broken": broken,
+        "empty": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
+    assert isinstance(find_program("git", str(tmp_path)), Program)  # without ldd
+    for name in ("script", "broken", "empty"):
+        assert find_program(name, str(tmp_path)) == "there is no ldd on PATH", name
+        said = find_program(name, f"{tmp_path}:{PATH}")
+        assert isinstance(said, str), name
+        assert said.startswith(f"the libraries of {name} are not known: "), said
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_daemon_knows_for_each_program_whether_it_works(bubblewrap: BubblewrapCell) -> None:
