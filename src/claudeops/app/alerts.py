@@ -29,6 +29,7 @@ def alerts_file(node: Node) -> OperatorFile[Rules]:
         events=node.store.probes,
         clock=node.clock,
         log=node.log,
+        node=node.owner.node,
     )
 
 

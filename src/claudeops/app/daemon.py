@@ -376,6 +376,7 @@ def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[SchedulePlan
         fingerprint=fingerprint("schedules_file"),
         message=lambda fault: f"the schedules were not read again, the last good ones serve: {fault}",
         read_seconds=10.0,
+        node=node.owner.node,
         has_to_answer=True,
     )
 
@@ -430,6 +431,7 @@ def disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
         clock=node.clock,
         directories=sorted(directories),
         floor_bytes=settings.upkeep.disk_floor_mb * _MIB,
+        node=node.owner.node,
         stop_all=running.stop_all,
         kill_all=running.kill_all,
         is_idle=lambda: not running,

@@ -110,6 +110,7 @@ def notifications(node: Node) -> ReloadedNotifications:
         clock=node.clock,
         log=node.log,
         beside=lambda targets: targets.files[1:],
+        node=node.owner.node,
     )
     checked: dict[str, str] = {}
     waiter = node.wake_ups.waiter()
@@ -137,6 +138,7 @@ def _notifications(node: Node, checked: dict[str, str], waiter: Waiter) -> Notif
         now=node.clock.now,
         log=node.log,
         checked=checked,
+        node=node.owner.node,
     )
     kinds = channels_of(settings)
     connections = [channel_of(kind, network).connect(targets, context) for kind, targets in kinds.items()]
@@ -152,6 +154,7 @@ def _notifications(node: Node, checked: dict[str, str], waiter: Waiter) -> Notif
         log=node.log,
         kept_events=frozenset(map(clip, [*about, *(event for each in connections for event in each.events)])),
         counted=node.metrics.message_sent,
+        node=node.owner.node,
         waiter=waiter,
     )
     return Notifications(sender=sender, connections=connections, digest=_digest(node))

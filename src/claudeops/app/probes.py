@@ -100,7 +100,7 @@ async def keep_estate(node: Node) -> None:
     """Look at the manifests every minute: their probes come and go, and an event names what binds nothing."""
     trouble = DatabaseTrouble(node.log, "prohibitions of manifests")
     redact = Redactor(node.settings.secrets).text
-    unbound = UnboundRules(events=node.store.probes, clock=node.clock, redact=redact)
+    unbound = UnboundRules(events=node.store.probes, clock=node.clock, redact=redact, node=node.owner.node)
     while True:
         try:
             await unbound.note(node.context.estates.latest)

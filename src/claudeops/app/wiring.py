@@ -107,7 +107,7 @@ def build_context(
         ),
         hub=hub,
         counts=counts,
-        libraries=Libraries(library_dir(), settings.places.repos_dir),
+        libraries=Libraries(library_dir(), settings.places.repos_dir, node=settings.node.name),
         estates=estates(settings),
         sessions_dir=settings.places.state_dir / SESSIONS,
         repos_dir=settings.places.repos_dir,
@@ -262,7 +262,7 @@ def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
         return text
 
     first = {number: Template.of(tier.prompt_text, str(tier.prompt_path)) for number, tier in tiers.items()}
-    return PromptFiles(first, read=read, log=log)
+    return PromptFiles(first, read=read, log=log, node=settings.node.name)
 
 
 def check_probes(settings: Settings) -> None:

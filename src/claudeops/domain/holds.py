@@ -33,7 +33,7 @@ import msgspec
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.chains.failure import kind_of_call
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, on_node
 from claudeops.domain.sessions import Ending, FailureKind, Outcome, Session
 from claudeops.structs import replace
 
@@ -42,7 +42,7 @@ TRIAL_LEASE: Final = timedelta(hours=2)
 
 
 class HoldKind(ClosedSet):
-    """Why no session is started; there is at most one hold of each kind."""
+    """Why no session is started; there is at most one hold of each kind, but one for each machine with a full disk."""
 
     PAUSED = "paused", "an operator wants it"
     BREAKER = "breaker", "the model API refuses our credentials, or the account does not pay"
@@ -73,6 +73,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None  # the operator who asked for it
     failures: int = 0  # consecutive sessions that ended refused: each doubles the wait for the next trial
     trial: int | None = None  # the session that is the trial at the moment
+    node: str = ""  # the one machine that starts none; empty: no machine does
 
 
 def has_lapsed(hold: Hold, now: datetime) -> bool:
@@ -117,14 +118,19 @@ _LEVELS: Final = {
 }
 
 
-def event_name(kind: HoldKind) -> str:
+def holds_of(node: str, holds: Iterable[Hold]) -> tuple[Hold, ...]:
+    """Return the holds under which one machine starts no session."""
+    return tuple(hold for hold in holds if hold.node in {"", node})
+
+
+def event_name(kind: HoldKind, node: str = "") -> str:
     """Return the fingerprint under which a hold's event is counted and resolved."""
-    return f"hold:{kind.value}"
+    return on_node(f"hold:{kind.value}", node)
 
 
 def opened(hold: Hold) -> NewEvent:
     """Return the event that reports a new hold."""
-    return NewEvent(level=_LEVELS[hold.kind], message=hold.reason, fingerprint=event_name(hold.kind))
+    return NewEvent(level=_LEVELS[hold.kind], message=hold.reason, fingerprint=event_name(hold.kind, hold.node))
 
 
 # --- what the model API's refusals change -------------------------------------------------------------

@@ -23,7 +23,7 @@ import msgspec
 
 from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, UNREAD, Estate, Fault, Manifest, ProbedPlaces, StatementSource
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, of_node
 from claudeops.formats.estate.combine import combine
 from claudeops.formats.estate.compose import Compose, parse_compose, with_compose
 from claudeops.formats.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
@@ -129,6 +129,7 @@ class UnboundRules(msgspec.Struct, kw_only=True):
     events: Probes
     clock: Clock
     redact: Callable[[str], str]
+    node: str = ""  # the machine that reads them
     _noted: tuple[Fault, ...] | None = None  # None: an earlier daemon may have noted some
 
     async def note(self, estate: Estate) -> None:
@@ -140,7 +141,7 @@ class UnboundRules(msgspec.Struct, kw_only=True):
         rest = f"; and {len(unbound) - _NAMED} more, which `claudeops doctor` names" if len(unbound) > _NAMED else ""
         message = visible(self.redact(f"Manifests seem to forbid what no gate denies: {named}{rest}."))
         event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint="estate:unbound")
-        await self.events.note(event, over=not unbound, now=self.clock.now())
+        await self.events.note(of_node(event, self.node), over=not unbound, now=self.clock.now())
         self._noted = unbound
 
 

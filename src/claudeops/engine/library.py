@@ -80,10 +80,13 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 class Libraries:
     """The library as last read."""
 
-    def __init__(self, builtin: Path | None = None, repos_dir: Path | None = None) -> None:
-        """Read the built-in texts from ``builtin``, those of repositories below ``repos_dir``; ``None``: no texts."""
+    def __init__(self, builtin: Path | None = None, repos_dir: Path | None = None, *, node: str = "") -> None:
+        """Read the built-in texts from ``builtin``, those of repositories below ``repos_dir``; ``None``: no texts.
+
+        ``node`` is the machine that reads them.
+        """
         self.latest = NO_LIBRARY
-        self.notices = Notices()
+        self.notices = Notices(node)
         self._builtin = () if builtin is None else (LibraryPlace(builtin),)
         self._repos_dir = repos_dir
         self._known: dict[LibraryPlace, _Known] = {}

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from claudeops.clock import Clock
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, of_node
 from claudeops.engine.last_good import LastGood, look_again
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -59,6 +59,7 @@ class OperatorFile(Generic[T]):
     message: Callable[[str], str] = _still_serves  # of the event about a fault
     look_seconds: float = LOOK_SECONDS
     read_seconds: float = _READ_SECONDS
+    node: str = ""  # the machine whose file it is
     has_to_answer: bool = False  # a disk that does not answer is a fault
     _last: LastGood[T] = field(init=False)
     _fault: str | None = None  # as it was last reported; None: an earlier daemon may have reported one
@@ -111,7 +112,7 @@ class OperatorFile(Generic[T]):
         if found.fault == self._fault:
             return
         event = NewEvent(level=EventLevel.WARNING, message=self.message(found.fault), fingerprint=self.fingerprint)
-        await self.events.note(event, over=not found.fault, now=self.clock.now())
+        await self.events.note(of_node(event, self.node), over=not found.fault, now=self.clock.now())
         self._fault = found.fault
         if found.fault:
             self.log.error(self.refused, error=found.fault)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, of_node
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -38,7 +38,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 class Notices:
     """Conditions that people are told of once, and the events about them that no session has taken along yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str = "") -> None:
+        """Name the machine on which they are, if it has a name."""
+        self._node = node
         self._states: dict[str, str] = {}  # of each condition that lasts, by its fingerprint
         self._events: dict[str, NewEvent] = {}
 
@@ -47,7 +49,8 @@ class Notices:
         if self._states.get(fingerprint) == message:
             return False
         self._states[fingerprint] = message
-        self._events[fingerprint] = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=fingerprint)
+        event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=fingerprint)
+        self._events[fingerprint] = of_node(event, self._node)
         return True
 
     def over(self, fingerprint: str) -> bool:
@@ -70,13 +73,14 @@ class PromptFiles:
         *,
         read: Callable[[int], str] | None = None,
         log: Logger,
+        node: str = "",
     ) -> None:
         """Begin with the prompts of the daemon's start.
 
         ``read`` returns the text of a tier's file as it is now, or raises `ConfigurationError` or `OSError` with the
         sentence that says why the file cannot be used. It accesses the disk. ``None``: the prompts are in no files.
         """
-        self.notices = Notices()
+        self.notices = Notices(node)
         self._good = dict(first)
         self._read = read
         self._log = log

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, of_node, on_node
 from claudeops.domain.notices.notice import DEAF
 from claudeops.errors import StoreError
 from claudeops.store.probes import Probes
@@ -37,6 +37,7 @@ class AnswerReception:
     events: Probes
     redact: Callable[[str], str]
     now: Callable[[], datetime]
+    node: str = ""  # the machine that would receive them
     settle_seconds: float = 0.0  # for which answers are received again before the event ends
     is_broken: bool = False  # answers are not received now
     _failures: int = 0  # in a row
@@ -49,6 +50,10 @@ class AnswerReception:
     @property
     def fingerprint(self) -> str:
         """The event's."""
+        return on_node(self._name, self.node)
+
+    @property
+    def _name(self) -> str:
         return clip(DEAF + ",".join(sorted(self.targets)))
 
     async def failed(self, why: str, remedy: str) -> None:
@@ -87,9 +92,9 @@ class AnswerReception:
             message = self._message if self.is_broken else ""
             if self._written == message:
                 return
-            event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=self.fingerprint)
+            event = NewEvent(level=EventLevel.CRITICAL, message=message, fingerprint=self._name)
             with suppress(StoreError):
-                await self.events.note(event, over=not message, now=self.now())
+                await self.events.note(of_node(event, self.node), over=not message, now=self.now())
                 self._written = message
 
 

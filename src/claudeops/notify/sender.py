@@ -72,6 +72,7 @@ class NoticeSender:
     counted: Callable[[str, DeliveryOutcome], None] = (
         _uncounted  # with the kind of target and the result of each message
     )
+    node: str = ""  # the machine on which it runs
     kept_events: Collection[str] | None = None  # about targets, that may be open; None: they are not known
     _states: dict[str, _TargetState] = field(init=False)
     _refusals: dict[int, int] = field(default_factory=dict)  # of notices for their text, by the ids of rows
@@ -109,7 +110,7 @@ class NoticeSender:
         """Route what is new, and wake the targets for which something is due; return whether there is more to route."""
         now = self.now()
         if self.kept_events is not None:  # once: what is gone since an edit or a start keeps no event open
-            await self.outbox.end_events(self.kept_events, now=now)
+            await self.outbox.end_events(self.kept_events, node=self.node, now=now)
             self.kept_events = None
         self.oldest = await self.outbox.oldest(now)
         waiting = await self.outbox.waiting(now)

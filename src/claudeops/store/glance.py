@@ -31,6 +31,9 @@ _HOLDS: Final = frozenset({"paused", "breaker", "parked", "budget", "disk"})
 _TRIED_AGAIN: Final = frozenset({"breaker", "parked"})
 """Those that do not end by themselves: a trial session starts at their time."""
 
+_NODE_MARK: Final = " on node "
+"""`claudeops.domain.events` has it: between the name of a hold and that of the one machine that has it."""
+
 _DEAF: Final = "chat_deaf:"
 _ABOUT_TARGETS: Final = (_DEAF, "target_refused:", "notification_dead:")
 """`claudeops.domain.notices.notice` has them."""
@@ -250,8 +253,9 @@ def _of_targets(ask: _Ask) -> Sequence[tuple[str, str]]:
 def _holds(ask: _Ask, now: datetime) -> Iterator[HoldNow]:
     for name, reason, until in ask("SELECT name, reason, until FROM flags ORDER BY updated_at"):
         lapsed = name not in _TRIED_AGAIN and until is not None and _moment(until) <= now
-        if name in _HOLDS and not lapsed:
-            yield HoldNow(kind=name, reason=reason, until=_at(until))
+        kind = name.partition(_NODE_MARK)[0]
+        if kind in _HOLDS and not lapsed:
+            yield HoldNow(kind=kind, reason=reason, until=_at(until))
 
 
 def _events(ask: _Ask) -> Iterator[OpenEvent]:

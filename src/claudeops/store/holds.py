@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select
 
+from claudeops.domain.events import NODE_MARK, node_of, on_node
 from claudeops.domain.holds import (
     Admission,
     ApiRefusal,
@@ -19,6 +20,7 @@ from claudeops.domain.holds import (
     admission,
     event_name,
     has_lapsed,
+    holds_of,
     opened,
     when_answered,
     when_refused,
@@ -29,7 +31,7 @@ from claudeops.store.alerts.announcements import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
-from claudeops.store.tables.daemon import flags
+from claudeops.store.tables.daemon import flags, instances
 from claudeops.store.tables.sessions import is_attempt
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
@@ -37,7 +39,10 @@ _KINDS: Final = tuple(kind.value for kind in HoldKind)
 _REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 # Built once: every claim runs them.
-_STANDING: Final = select(flags).where(or_(*(flags.c.name == kind for kind in _KINDS)))  # not "in": that is expanded
+_STANDING: Final = select(flags).where(  # not "in": that is expanded
+    or_(*(flags.c.name == kind for kind in _KINDS), flags.c.name.startswith(f"{HoldKind.DISK.value}{NODE_MARK}"))
+)
+_NODES: Final = select(instances.c.node)
 _LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
 
 
@@ -55,13 +60,26 @@ class Holds:
         """
         await self._database.write(partial(set_hold, hold=hold, now=now))
 
-    async def release(self, kind: HoldKind, *, now: datetime) -> bool:
-        """Lift a hold; ``False`` if there was none of this kind."""
-        return await self._database.write(partial(release, kind=kind, now=now))
+    async def release(self, kind: HoldKind, *, node: str = "", now: datetime) -> bool:
+        """Lift a hold, of a machine if it is one's own; ``False`` if there was none of this kind."""
+        return await self._database.write(partial(release, kind=kind, node=node, now=now))
 
-    async def standing(self, now: datetime) -> Sequence[Hold]:
-        """Return the holds that are not over at ``now``, the oldest first."""
-        return await self._database.read(partial(standing, now=now))
+    async def standing(self, now: datetime, *, node: str | None = None) -> Sequence[Hold]:
+        """Return the holds that are not over at ``now`` and concern ``node``, the oldest first.
+
+        Without a node those under which no session starts anywhere: that of one machine is one only where no other
+        machine is there.
+        """
+
+        def look(connection: Connection) -> Sequence[Hold]:
+            found = standing(connection, now)
+            if node is not None:
+                return holds_of(node, found)
+            full = {hold.node for hold in found if hold.node}
+            others = full and set(connection.execute(_NODES).scalars()) - full
+            return holds_of("", found) if others else found
+
+        return await self._database.read(look)
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
         """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``).
@@ -120,28 +138,28 @@ def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     found = [_to_hold(row) for row in connection.execute(_STANDING)]
     for hold in found:
         if has_lapsed(hold, now):
-            release(connection, hold.kind, now=now)
+            release(connection, hold.kind, node=hold.node, now=now)
     return _longest_first(hold for hold in found if not has_lapsed(hold, now))
 
 
 def set_hold(connection: Connection, hold: Hold, *, now: datetime, session_id: int | None = None) -> None:
-    """Set a hold in the place of one of the same kind; raise its event if there was none.
+    """Set a hold in the place of one of the same kind (and machine); raise its event if there was none.
 
     ``session_id``: the session that it comes of.
     """
     _clear_lapsed(connection, now)
-    stood = connection.execute(delete(flags).where(flags.c.name == hold.kind.value)).rowcount
+    stood = connection.execute(delete(flags).where(flags.c.name == on_node(hold.kind.value, hold.node))).rowcount
     connection.execute(insert(flags).values(_hold_values(hold, now=now)))
     if not stood:
         about = of_hold(connection, hold, session_id)
         raise_event(connection, opened(hold), session_id=None, at=now, about=about)
 
 
-def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
+def release(connection: Connection, kind: HoldKind, *, now: datetime, node: str = "") -> bool:
     """Remove a hold and resolve its event; ``False``: there was none."""
-    released = connection.execute(delete(flags).where(flags.c.name == kind.value)).rowcount > 0
+    released = connection.execute(delete(flags).where(flags.c.name == on_node(kind.value, node))).rowcount > 0
     if released:
-        resolve_event(connection, event_name(kind), at=now)
+        resolve_event(connection, event_name(kind, node), at=now)
     return released
 
 
@@ -164,7 +182,7 @@ def _clear_lapsed(connection: Connection, now: datetime) -> None:
     rows = connection.execute(_LAPSED, {"now": now}).all()
     for hold in map(_to_hold, rows):
         if has_lapsed(hold, now):
-            release(connection, hold.kind, now=now)
+            release(connection, hold.kind, node=hold.node, now=now)
 
 
 def _longest_first(holds: Iterable[Hold]) -> tuple[Hold, ...]:
@@ -183,7 +201,7 @@ def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     """Return the columns of a hold."""
     stored = _StoredHold(since=hold.since, failures=hold.failures, probe=hold.trial)
     return {
-        "name": hold.kind.value,
+        "name": on_node(hold.kind.value, hold.node),
         "value": msgspec.json.encode(stored).decode(),
         "reason": hold.reason,
         "until": hold.until,
@@ -199,7 +217,8 @@ def _to_hold(row: TableRow) -> Hold:
     except msgspec.DecodeError:
         stored = _StoredHold()
     return Hold(
-        kind=HoldKind(row.name),
+        kind=HoldKind(row.name.partition(NODE_MARK)[0]),
+        node=node_of(row.name),
         reason=row.reason or "no reason was given",
         since=stored.since or row.updated_at,
         until=row.until,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -39,6 +39,9 @@ from claudeops.store.tables.probes import probe_history, probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 from claudeops.structs import replace
 from claudeops.text import clip, json_text
+
+ABANDONED: Final = timedelta(days=1)
+"""After which a probe of a site without a daemon is no longer declared anywhere: a site may have another name now."""
 
 _HEARTBEAT: Final = "heartbeat"
 
@@ -84,13 +87,16 @@ class Probes:
         """Make the probes on record those that are ``declared``, and return how each stands, by name.
 
         A new one is unknown. One of another kind than before begins anew. One that is no longer declared goes, and its
-        event is over; its history stays.
+        event is over; its history stays. Those of another site stay, unless no daemon of it runs and none has looked
+        for `ABANDONED`.
         """
+        from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - a ping does without it
 
         def make(connection: Connection) -> Mapping[str, StoredProbe]:
             known = {row.name: row for row in connection.execute(select(probes))}
             wanted = {clip(probe.name): probe for probe in declared}
-            gone = [name for name in known if name not in wanted]
+            sites = set(connection.execute(select(instances.c.site)).scalars())
+            gone = [name for name in known if name not in wanted and _is_gone(known[name], owner, sites, now)]
             for name in gone:
                 resolve_event(connection, fingerprint_of(name), at=now)
                 heartbeats.gone(connection, name, at=now)
@@ -98,7 +104,7 @@ class Probes:
             new, known_on = list[dict[str, object]](), list[dict[str, object]]()
             anew = list[dict[str, object]]()
             for name, probe in wanted.items():
-                values = {**_declared(probe), "owner": owner.name}
+                values = {**_declared(probe), "owner": owner.name, "site": owner.site or None}
                 if name not in known:
                     new.append({"name": name, **_standing(Standing(since=now)), **values})
                     continue
@@ -333,6 +339,13 @@ def _under_way(connection: Connection, roots: Iterable[int]) -> frozenset[int]:
 
 
 # --- rows -------------------------------------------------------------------------------------------------
+
+
+def _is_gone(row: TableRow, owner: Owner, sites: Collection[str | None], now: datetime) -> bool:
+    """Return whether a probe that ``owner`` does not declare is declared by no other daemon either."""
+    if row.site is None or row.site == (owner.site or None):
+        return True
+    return row.site not in sites and (row.last_checked_at is None or now - row.last_checked_at >= ABANDONED)
 
 
 def _declared(probe: Probe) -> dict[str, object]:

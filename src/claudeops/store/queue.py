@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, fu
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import StopTarget
-from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_trial_started
+from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, holds_of, when_lost, when_trial_started
 from claudeops.domain.notices.notice import PLAIN, Announcement
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Decision, Ending, Finished, NewSession, Session, Status, Suppressed, Trigger
@@ -115,7 +115,8 @@ class Queue:
 
         def look(connection: Connection) -> Sequence[int]:
             due = _due_ids(connection, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
-            is_open = due and admission(holds.standing(connection, now), now) is not Admission.CLOSED
+            standing = holds_of(owner.node, holds.standing(connection, now)) if due else ()
+            is_open = due and admission(standing, now) is not Admission.CLOSED
             return due if is_open else ()
 
         def give_back(connection: Connection, claimed: _Claimed) -> None:
@@ -260,7 +261,7 @@ class _Claim:
 
     def take(self, room: Capacity) -> _Claimed:
         """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
-        standing = holds.standing_now(self.connection, self.now)
+        standing = holds_of(self.owner.node, holds.standing_now(self.connection, self.now))
         taken: Sequence[Session] = ()
         match admission(standing, self.now):
             case Admission.OPEN:

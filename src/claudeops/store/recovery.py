@@ -28,8 +28,8 @@ from claudeops.domain.chains.backfill import (
 from claudeops.domain.chains.consequences import lost_event, settle
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.recovery import CallOnRecord, recovery_of
-from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.holds import when_lost, when_started
+from claudeops.domain.events import EventLevel, NewEvent, has_ended, of_node, on_node
+from claudeops.domain.holds import HoldKind, when_lost, when_started
 from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.owner import SESSION_LEASE, Owner, SignOfLife
 from claudeops.domain.report.report import ExtractionMethod
@@ -48,6 +48,7 @@ from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import THEIR_NOW, has_clock, lost_values, note_life, taken_over_values
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.daemon import instances
+from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
 from claudeops.structs import replace
 from claudeops.text import json_text
@@ -69,6 +70,7 @@ _OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.
 )
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
 
+_OPEN: Final = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.service.is_(None))
 
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
@@ -113,6 +115,8 @@ class Recovery:
                 _forget(connection, {*gone, owner.name} if starts else gone)
             if starts:
                 _register(connection, owner, now)
+            if starts or gone:
+                _end_of_the_gone(connection, now)
             if starts and living == {owner.name}:
                 holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
             orphans = [
@@ -277,15 +281,15 @@ class Recovery:
 
         return await self._database.write(renew, is_news=False)
 
-    async def note_clock(self, fault: str | None, *, now: datetime) -> None:
-        """Raise the event that this machine's clock is wrong, or end the open one where there is no ``fault``."""
+    async def note_clock(self, fault: str | None, owner: Owner, *, now: datetime) -> None:
+        """Raise the event that the clock of an owner's machine is wrong, or end the open one without a ``fault``."""
 
         def note(connection: Connection) -> None:
             if fault is None:
-                resolve_event(connection, _CLOCK_EVENT, at=now)
+                resolve_event(connection, on_node(_CLOCK_EVENT, owner.node), at=now)
             else:
                 event = NewEvent(level=EventLevel.WARNING, message=fault, fingerprint=_CLOCK_EVENT)
-                raise_event(connection, event, session_id=None, at=now)
+                raise_event(connection, of_node(event, owner.node), session_id=None, at=now)
 
         await self._database.write(note)
 
@@ -305,6 +309,17 @@ class Recovery:
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""
         await self._database.write(lambda connection: _forget(connection, {owner.name}))
+
+
+def _end_of_the_gone(connection: Connection, now: datetime) -> None:
+    """End the conditions of machines on which no daemon runs any more, and those of which no machine is known."""
+    here = set(connection.execute(select(instances.c.node)).scalars())
+    for hold in holds.standing(connection, now):
+        if hold.kind is HoldKind.DISK and hold.node not in here:
+            holds.release(connection, hold.kind, node=hold.node, now=now)
+    for name in set(connection.execute(_OPEN).scalars()):
+        if has_ended(name, here):
+            resolve_event(connection, name, at=now)
 
 
 def _register(connection: Connection, owner: Owner, now: datetime, **more: str) -> None:

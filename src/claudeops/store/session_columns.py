@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, func, update
+from sqlalchemy import Connection, Update, bindparam, func, update
 
 from claudeops.domain.chains.backfill import report_summary, stream_values
 from claudeops.domain.owner import SESSION_LEASE, Owner
@@ -26,7 +27,6 @@ from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.tokens import CallState
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import sessions
 from claudeops.text import json_text
 
@@ -40,8 +40,6 @@ CHANGE_SESSION_AS_SEEN: Final = CHANGE_SESSION.where(
 """Needs ``session``, ``seen_status`` and ``seen_attempt``: changes nothing when somebody was faster."""
 
 THEIR_NOW: Final = func.clock_timestamp(type_=UtcDateTime())
-_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
-_BEAT_THERE: Final = _BEAT.values(heartbeat=THEIR_NOW)
 
 UNCLAIMED: Final[Mapping[str, object]] = {
     "status": Status.QUEUED.value,
@@ -216,7 +214,16 @@ def has_clock(connection: Connection) -> bool:
 
 def note_life(connection: Connection, owner: Owner, now: datetime, **changed: str) -> bool:
     """Note that an owner lives, and what of its row has ``changed``; ``False``: it has no row."""
-    row = {"name": owner.name, **changed}
-    if has_clock(connection):
-        return connection.execute(_BEAT_THERE, row).rowcount == 1
-    return connection.execute(_BEAT, {"heartbeat": now, **row}).rowcount == 1
+    row: dict[str, object] = {"name": owner.name, **changed}
+    if not has_clock(connection):
+        row["heartbeat"] = now
+    return connection.execute(_beat(is_dated=has_clock(connection)), row).rowcount == 1
+
+
+@cache
+def _beat(*, is_dated: bool) -> Update:
+    """Return the statement of a sign of life; the database dates it, or who says it."""
+    from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - lists of sessions do without it
+
+    own = update(instances).where(instances.c.owner == bindparam("name"))
+    return own.values(heartbeat=THEIR_NOW) if is_dated else own

@@ -103,9 +103,11 @@ async def test_a_wrong_edit_is_told_once_and_the_last_good_text_serves(
     spoil(file)
     assert [await prompts.template(1) for _ in range(3)] == [good] * 3
     (event,) = prompts.notices.take()
-    assert event.fingerprint == "prompt_file:1"
+    assert event.fingerprint.startswith("prompt_file:1 on node ")
     assert event.level.value == "warning"
-    assert event.message.startswith("The prompt of tier 1 cannot be used, and its last good text serves: CLAUDEOPS_")
+    machine, _, sentence = event.message.partition(": ")
+    assert machine == event.fingerprint.removeprefix("prompt_file:1 on ")
+    assert sentence.startswith("The prompt of tier 1 cannot be used, and its last good text serves: CLAUDEOPS_")
     assert words in event.message
     assert str(file) in event.message
     assert events(logged) == ["prompt_file_broken"]

@@ -126,7 +126,6 @@ SMALL: Final = {
     "claudeops.engine.gate.answering": "who waits: the session's context knows it, and not what asks",
     "claudeops.domain.network.forbidden_hosts": "policy and manifests ask it; neither may import the other",
     "claudeops.domain.notices.approvers": "the operator's file names them, and the answers are checked by them",
-    "claudeops.domain.events": "what everybody writes",
     "claudeops.engine.session_log.tail": "who only packs or removes a log knows nothing of lines",
     "claudeops.app.limits": "what the settings allow: commands that start nothing ask for it, without the engine",
     "claudeops.cli.on_store": "every subject of the database: commands of one subject do without",

@@ -35,7 +35,7 @@ from claudeops.text import join_names
 from claudeops.text.escapes import visible
 from claudeops.text.redact import Redactor
 
-_ANSWERS: Final = "answers "  # how the daemon's sentences about chats without answers begin
+_ANSWERS: Final = "answers in "  # how the daemon's sentences about chats without answers begin
 _CONNECT_SECONDS: Final = 5.0
 _PORTS: Final = {"https": 443, "http": 80}
 
@@ -163,7 +163,8 @@ def _about(fingerprint: str) -> str:
 
 
 def _sentence(message: str) -> str:
-    return f"{message[:1].upper()}{visible(message[1:])}" if message.startswith(_ANSWERS) else visible(message)
+    """Return a message as a sentence; those about chats without answers, of whichever machine, begin small."""
+    return f"{message[:1].upper()}{visible(message[1:])}" if _ANSWERS in message else visible(message)
 
 
 # --- who would notice that it is dead ---------------------------------------------------------------------

@@ -5,8 +5,8 @@ its own schedule, bounded, and off the event loop: files in one thread, the data
 a log line and is tried again in the next round.
 
 `DiskFloor` watches the free space of the disks that are written to, also while sessions run. Below the floor no session
-is started. Running sessions go on, because what fills the disk need not be one of them; below half of the floor they
-are stopped politely, and below a quarter killed, before the machine is full.
+is started on this machine. Running sessions go on, because what fills the disk need not be one of them; below half of
+the floor they are stopped politely, and below a quarter killed, before the machine is full.
 """
 
 from __future__ import annotations
@@ -213,12 +213,13 @@ def _nothing() -> None:
 
 @dataclass(kw_only=True)
 class DiskFloor(SessionListener):
-    """Holds the queue while a disk is too full, with one critical event each time; stops sessions before it is full."""
+    """Keeps a machine with a full disk from claiming, by one critical event; stops sessions before it is full."""
 
     holds: Holds
     clock: Clock
     directories: Collection[Path]
     floor_bytes: int  # 0: no floor
+    node: str = ""  # the machine's name
     log: Logger
     stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
     kill_all: Callable[[], None] = _nothing
@@ -308,17 +309,18 @@ class DiskFloor(SessionListener):
             self.kill_all()
 
     async def _stop(self, free: int, directory: Path) -> None:
+        where = f" on node {self.node}" if self.node else ""
         reason = (
-            f"The disk of {directory} has {free // _MIB} MiB left, less than the {self.floor_bytes // _MIB} MiB of "
-            "CLAUDEOPS_DISK_FLOOR_MB: no session is started until there is room again."
+            f"The disk of {directory}{where} has {free // _MIB} MiB left, less than the {self.floor_bytes // _MIB} MiB "
+            f"of CLAUDEOPS_DISK_FLOOR_MB: no session is started{' there' if where else ''} until there is room again."
         )
         self.log.critical(LogEvent.DISK_LOW, path=str(directory), free_mb=free // _MIB)
         now = self.clock.now()
-        await self.holds.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now), now=now)
+        await self.holds.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now, node=self.node), now=now)
         self._low = directory
 
     async def _go_on(self, free: int) -> None:
-        released = await self.holds.release(HoldKind.DISK, now=self.clock.now())
+        released = await self.holds.release(HoldKind.DISK, node=self.node, now=self.clock.now())
         if released:
             self.log.info(LogEvent.DISK_RECOVERED, free_mb=free // _MIB)
         self._low, self._released = None, True

@@ -136,7 +136,7 @@ class LeaseRenewal:
                 self.log.info(LogEvent.CLOCK_RIGHT)
         self.clock_fault, self._compared = fault, True
         if not self._noted:
-            await self.recovery.note_clock(fault, now=self.clock.now())
+            await self.recovery.note_clock(fault, self.owner, now=self.clock.now())
             self._noted = True
 
     def _note(self, trouble: str | None) -> None:

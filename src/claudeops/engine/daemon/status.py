@@ -201,7 +201,7 @@ class StatusWriter(SessionListener):
             untold_since=self.untold_since(),
         )
         try:
-            holds = tuple(await self.holds.standing(self.clock.now()))
+            holds = tuple(await self.holds.standing(self.clock.now(), node=self.file.owner.node))
         except StoreError as error:
             return replace(seen, ready=False, reason=str(error))
         if self._stopping:

@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, of_node
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.probe import HeartbeatLook, Observation, Probe, Saw
 from claudeops.domain.probes.record import StoredProbe
@@ -245,7 +245,7 @@ class ProbeWatch:
                 message=f"{declared.fault}; what the file said before serves",
                 fingerprint=_FILE_EVENT,
             )
-            await self.database.note(event, over=not declared.fault, now=now)
+            await self.database.note(of_node(event, self.owner.node), over=not declared.fault, now=now)
             self._fault = declared.fault
         if declared.fault:
             self.log.error(LogEvent.PROBES_REFUSED, error=declared.fault)

@@ -39,11 +39,17 @@ class ChannelContext:
     now: Callable[[], datetime]
     log: Logger
     checked: dict[str, str] = field(repr=False)  # addresses that Apprise was given to check, by targets
+    node: str = ""  # the machine on which they are used
 
     def reception(self, targets: Collection[str], *, settle_seconds: float = 0.0) -> AnswerReception:
         """Return what knows whether the answers in some chats arrive."""
         return AnswerReception(
-            targets=targets, events=self.events, redact=self.redact, now=self.now, settle_seconds=settle_seconds
+            targets=targets,
+            events=self.events,
+            redact=self.redact,
+            now=self.now,
+            node=self.node,
+            settle_seconds=settle_seconds,
         )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import EventLevel, NewEvent, node_of
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.notices.notice import (
     ABOUT_TARGETS,
@@ -176,14 +176,18 @@ class Outbox:
             self._unheard(approval_id)
         return late
 
-    async def end_events(self, standing: Collection[str], *, now: datetime) -> None:
-        """Resolve the events about targets, by their fingerprints, but for those that may still stand."""
+    async def end_events(self, standing: Collection[str], *, node: str = "", now: datetime) -> None:
+        """Resolve the events about targets, by their fingerprints, but for those that may still stand.
+
+        Those of other machines than ``node`` are not touched.
+        """
         named = or_(*(events.c.fingerprint.startswith(kind, autoescape=True) for kind in ABOUT_TARGETS))
         found = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), named)
 
         def write(connection: Connection) -> None:
             for name in set(connection.execute(found).scalars()) - set(standing):
-                resolve_event(connection, name, at=now)
+                if node_of(name) in {"", node}:
+                    resolve_event(connection, name, at=now)
 
         await self._database.write(write)
 

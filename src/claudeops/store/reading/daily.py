@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select
 
 from claudeops.domain.alerts.alert import AlertDecision, IncidentStatus
+from claudeops.domain.events import on_node
 from claudeops.domain.notices.notice import DEAD
 from claudeops.domain.sessions import Outcome
 from claudeops.store.holds import standing
@@ -58,7 +59,7 @@ def sums(connection: Connection, since: datetime, now: datetime) -> DigestFigure
         incidents_open=_count(connection, is_unresolved),
         noisiest=_noisiest(connection, since),
         failed_sessions=sum(count for outcome, count in found.outcomes.items() if outcome not in _NO_FAULT),
-        holds=tuple(hold.kind.value for hold in standing(connection, now)),
+        holds=tuple(on_node(hold.kind.value, hold.node) for hold in standing(connection, now)),
         dead_targets=tuple(name.removeprefix(DEAD) for name in connection.execute(dead.limit(_MOST)).scalars()),
         unsent_since=oldest_untold(connection, now),
     )

@@ -41,7 +41,7 @@ commands: Final = table(
 flags: Final = Table(
     "flags",
     metadata,
-    Column("name", Name, primary_key=True, comment="the kind of the hold"),
+    Column("name", Name, primary_key=True, comment="the kind of the hold; a disk's with ` on node <name>`"),
     Column(
         "value",
         CleanText,

@@ -35,6 +35,7 @@ probes: Final = Table(
     ),
     Column("successes", Count, nullable=False, comment="looks in a row that saw it work"),
     Column("owner", Name, comment="the daemon that looks, as in `instances`; null: none has yet"),
+    Column("site", Name, comment="where that daemon is; null: its version does not say"),
     Column("interval_seconds", Float, nullable=False, comment="seconds between two looks"),
     Column("explained_by", Name, nullable=False, comment="the service whose failure explains this one, or empty"),
     Column(

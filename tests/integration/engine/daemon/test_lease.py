@@ -173,7 +173,7 @@ class OffClock(Recovery):
 
 
 def clocks(database: Database) -> list[tuple[object, object, bool]]:
-    rows = [row for row in database.rows("events") if row["fingerprint"] == "clock"]
+    rows = [row for row in database.rows("events") if row["fingerprint"] == "clock on node attic"]
     return [(row["level"], row["count"], row["resolved_at"] is None) for row in rows]
 
 

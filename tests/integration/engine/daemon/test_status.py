@@ -40,7 +40,7 @@ class AbsentHolds:
     away = False
     held: Sequence[Hold] = ()
 
-    async def standing(self, _now: datetime) -> Sequence[Hold]:
+    async def standing(self, _now: datetime, *, node: str | None = None) -> Sequence[Hold]:  # noqa: ARG002 - holds of all
         if self.away:
             raise DatabaseUnavailableError("the database is locked.")
         return self.held

@@ -16,8 +16,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, and_, case, fu
 from claudeops.domain.actions import Recheck
 from claudeops.domain.alerts.alert import AlertDecision, Silence
 from claudeops.domain.alerts.matchers import PLAIN, SERVICE
-from claudeops.domain.events import EventLevel
-from claudeops.domain.holds import Hold, HoldKind, event_name
+from claudeops.domain.events import NODE_MARK, EventLevel
+from claudeops.domain.holds import HoldKind, event_name
 from claudeops.domain.probes.history import BUCKET
 from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.domain.why import Reason, WhyKind
@@ -40,6 +40,7 @@ LINGERS: Final = timedelta(days=14)
 """How long after the time asked for a session or an event of that time may have ended: a plan's limit parks for 8."""
 
 _HOLDS: Final = {event_name(kind): kind for kind in HoldKind}
+_DISK_OF_NODE: Final = f"{event_name(HoldKind.DISK)}{NODE_MARK}"
 _CHAIN: Final = sessions.c.root_session_id.label("chain")
 
 
@@ -91,14 +92,15 @@ def fires(asked: OpenQuestion) -> Iterator[Reason]:
 
 def holds(asked: OpenQuestion) -> Iterator[Reason]:
     """Yield what kept sessions in the queue at any moment of the time."""
-    is_hold = and_(events.c.fingerprint.in_(list(_HOLDS)), events.c.first_seen < asked.until)
+    named = or_(events.c.fingerprint.in_(list(_HOLDS)), events.c.fingerprint.startswith(_DISK_OF_NODE))
+    is_hold = and_(named, events.c.first_seen < asked.until)
     still = select(events).where(is_hold, events.c.resolved_at.is_(None)).order_by(events.c.id)
     # No session and no service has a part in them: the index of services knows them among a few others.
     over = select(events).where(is_hold, events.c.service.is_(None), events.c.resolved_at >= asked.since)
-    now: dict[HoldKind, Hold] = {hold.kind: hold for hold in standing(asked.connection, asked.until)}
+    now = {event_name(hold.kind, hold.node): hold for hold in standing(asked.connection, asked.until)}
     for row in (*asked.rows(still), *asked.rows(over.order_by(events.c.resolved_at))):
-        kind = _HOLDS[row.fingerprint]
-        known = now.get(kind) if row.resolved_at is None else None
+        kind = _HOLDS[row.fingerprint.partition(NODE_MARK)[0]]
+        known = now.get(row.fingerprint) if row.resolved_at is None else None
         text, level = why.hold(
             kind,
             row.message if known is None else known.reason,
