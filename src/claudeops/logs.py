@@ -87,6 +87,8 @@ class LogEvent(ClosedSet):
         "a write came from an attempt that is no longer the current one; nothing was written",
     )
     LOCK_LOST = "lock_lost", "another daemon has taken over the database; this one stops"
+    ROLE_TAKEN = "role_taken", "this daemon does some work of the fleet from now on: `roles` names it"
+    ROLE_LOST = "role_lost", "this daemon no longer does some work of the fleet, and writes nothing more of it"
     SCHEMA_NEWER = "schema_newer", "a newer claudeops has migrated the database; this daemon drains and stops"
     CLOCK_OFF = "clock_off", "this machine's clock is too far from the database's, so no schedule fires"
     CLOCK_RIGHT = "clock_right", "this machine's clock is that of the database again, so schedules fire"

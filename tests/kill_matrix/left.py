@@ -27,6 +27,7 @@ _HELD: Final = {
     "a model call of session {} is open": "SELECT session_id FROM model_calls WHERE ended_at IS NULL",
     "an action of session {} is not settled": "SELECT session_id FROM cooldown_actions WHERE success IS NULL",
     "the daemon {} is on record as one that runs": "SELECT owner FROM instances",
+    "the lease {} has an owner": "SELECT name FROM leases WHERE owner IS NOT NULL",
 }
 
 

@@ -134,6 +134,7 @@ LEFT = {
     "left: an action of session 2 is not settled": "UPDATE cooldown_actions SET success = NULL",
     "left: the daemon node is on record": "INSERT INTO instances (owner, pid, process_started_at, boot_id, heartbeat)"
     " VALUES ('node', 1, 1.0, 'boot', '2026-01-01 00:00:00.000000')",
+    "left: the lease alerts has an owner": "UPDATE leases SET owner = 'node'",
 }
 
 

@@ -23,6 +23,7 @@ from claudeops.app.wiring import plans, root_session
 from claudeops.domain.alerts.receipt import WEBHOOK
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.owner import ALERTS, NOTICES, SCHEDULES, UPKEEP, probes_of
 from claudeops.domain.probes.probe import Probe
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
@@ -35,6 +36,7 @@ from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, s
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
+from claudeops.engine.daemon.roles import FleetRole, Roles
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
@@ -102,6 +104,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     tier0 = probe_gate(node, declared)
     lease = lease_keeper(node, running, shutdown)
     keeper = schedule_keeper(node, tier0, held_back=lease.holds_back)
+    roles = roles_of(node, lease)
     status = StatusWriter(
         file=file,
         holds=node.store.holds,
@@ -111,27 +114,29 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         trouble=lambda: lease.trouble,
         schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
         untold_since=lambda: people.oldest,
+        roles=roles.held,
     )
     ping, people = healthcheck_ping(node), notifications(node)
-    informed = replace(node, context=replace(node.context, probes=tier0.table))
     trim, floor = MemoryTrim(running), disk_floor(node, running)
     listeners: list[SessionListener] = [status, node.metrics, trim, floor, *([] if ping is None else [ping])]
+    informed = replace(node, context=replace(node.context, probes=tier0.table))
     supervisor = informed.supervisor(running=running, listeners=listeners)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
         watchdog_seconds=node.settings.service_manager.watchdog_seconds,
         log=node.log,
     )
-    lease.changed, lease.digests = status.wake, digests_of(node, rules, watch, keeper, people).now
     node.wake_ups.join(status.wake)
+    lease.changed = roles.changed = status.wake
+    lease.digests = digests_of(node, rules, watch, keeper, people).now
     async with anyio.create_task_group() as tasks:
-        await tasks.start(run_housekeeping, node, running, floor, ping)
-        tasks.start_soon(keeper.run)
-        tasks.start_soon(follow_up_keeper(node).run)
+        await tasks.start(
+            partial(run_housekeeping, removes_rows=partial(roles.holds, UPKEEP)), node, running, floor, ping
+        )
+        await tasks.start(roles.run, fleet_roles(node, keeper, watch, worker, people))
         tasks.start_soon(supervisor.run)
-        tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
-        for run in (rules.run, worker.run, people.run, node.recovery.run, lease.run, trim.run):
+        for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run):
             tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
@@ -139,7 +144,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await status.refresh()
         tasks.start_soon(status.run)
         if node.settings.listener.enabled:
-            tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status))
+            tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status, roles=roles))
         manager.ready()
         tasks.start_soon(manager.show_life)
         names = ", ".join(plan.name for plan in keeper.plans)
@@ -171,11 +176,12 @@ def _spare_pauses(node: Node) -> None:
 async def _listen(
     node: Node,
     worker: AlertWorker,
-    keeper: ScheduleRunner,
+    schedules: ScheduleRunner,
     people: ReloadedNotifications,
     *,
     lease: LeaseRenewal,
     status: StatusWriter,
+    roles: Roles,
 ) -> None:
     """Answer those who call, until cancelled; a daemon that does not listen imports nothing of the web."""
     from claudeops.app.web import FileSources, Parts, keep_listening, readiness_of, web_of  # noqa: PLC0415 - see above
@@ -183,12 +189,17 @@ async def _listen(
     async def pages() -> Parts:
         from claudeops.app.pages import pages_of  # noqa: PLC0415 - a listener without pages imports nothing of theirs
 
-        return await pages_of(node, keeper, sources=lambda: worker.rules().sources)
+        return await pages_of(node, schedules, sources=lambda: worker.rules().sources)
+
+    def fires() -> Mapping[str, datetime | None]:
+        if not roles.holds(SCHEDULES):  # another node times them
+            return {}
+        return {plan.name: schedules.next_fires().get(plan.name) for plan in schedules.plans if plan.enabled}
 
     readiness = readiness_of(
         clock=node.clock,
         trouble=lambda: lease.trouble,
-        fires=lambda: {plan.name: keeper.next_fires().get(plan.name) for plan in keeper.plans if plan.enabled},
+        fires=fires,
         disk=status.disk_is_low,
         outbox=people.is_late,
         meter=node.context.meter,
@@ -267,6 +278,33 @@ def _planned(plans: Iterable[SchedulePlan]) -> list[SchedulePlan]:
     return [replace(plan, origin="", schedule=replace(plan.schedule, site="")) for plan in plans]
 
 
+def roles_of(node: Node, lease: LeaseRenewal) -> Roles:
+    """Return the roles of a daemon: all of them, as long as the lock on the database keeps every other one away."""
+    roles = Roles(
+        leases=node.store.leases,
+        owner=node.owner.name,
+        clock=node.clock,
+        log=node.log,
+        alone=True,
+        may_hold=lambda: not lease.holds_back(),
+    )
+    lease.renew_roles = roles.renew
+    return roles
+
+
+def fleet_roles(
+    node: Node, schedules: ScheduleRunner, watch: ProbeWatch, worker: AlertWorker, people: ReloadedNotifications
+) -> tuple[FleetRole, ...]:
+    """Return what one daemon of all does at a time, with the loops that do it."""
+    return (
+        FleetRole(name=SCHEDULES, loops=(schedules.run, follow_up_keeper(node).run), forget=schedules.forget),
+        FleetRole(name=probes_of(node.settings.node.site), loops=(watch.run,), forget=watch.forget),
+        FleetRole(name=ALERTS, loops=(worker.keep_deciding,), forget=worker.forget),
+        FleetRole(name=NOTICES, loops=(people.run,), forget=people.forget),
+        FleetRole(name=UPKEEP),
+    )
+
+
 def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
     """Return what carries out the commands of operators."""
     return CommandRunner(
@@ -287,6 +325,7 @@ async def run_housekeeping(
     floor: DiskFloor,
     ping: HealthcheckPing | None,
     *,
+    removes_rows: Callable[[], bool] = lambda: True,
     task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
 ) -> None:
     """Watch the disks, remove what is old, send pings and wake what waits until cancelled.
@@ -301,6 +340,7 @@ async def run_housekeeping(
         retention_days=node.settings.upkeep.retention_days,
         running=running.keys,
         log=node.log,
+        removes_rows=removes_rows,
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(floor.run)

@@ -60,6 +60,7 @@ class ReloadedNotifications:
     checked: dict[str, str]  # addresses that need no other check, whatever is edited
     waiter: Waiter  # for notices
     current: Notifications
+    _runs: bool = False
 
     @property
     def oldest(self) -> datetime | None:
@@ -72,10 +73,12 @@ class ReloadedNotifications:
 
     def take(self, payload: bytes, targets: frozenset[str]) -> bool:
         """Take what is pressed and comes by HTTP; ``False``: too much waits, or there is no such target any more."""
-        return any(each.take(payload, targets) for each in self.current.connections if each.take is not None)
+        takers = [each.take for each in self.current.connections if each.take is not None]
+        return self._runs and any(take(payload, targets) for take in takers)
 
     async def run(self) -> None:
         """Notify until cancelled. What is being sent at the moment of an edit is sent again, and says so."""
+        self._runs = True
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.file.run)
             while True:
@@ -83,9 +86,16 @@ class ReloadedNotifications:
                     now.start_soon(self.current.run)
                     await self.file.change()
                     now.cancel_scope.cancel()
-                self.current = _notifications(_with_targets(self.node, self.file.value), self.checked, self.waiter)
+                self.current = self._anew()
                 names = [target.name for target in self.file.value.targets]
                 self.node.log.info(LogEvent.TARGETS_CHANGED, targets=names)
+
+    def forget(self) -> None:
+        """Begin anew with nothing in memory, once this is run again; until then nothing is taken."""
+        self._runs, self.current = False, self._anew()
+
+    def _anew(self) -> Notifications:
+        return _notifications(_with_targets(self.node, self.file.value), self.checked, self.waiter)
 
 
 def notifications(node: Node) -> ReloadedNotifications:

@@ -120,6 +120,7 @@ def _body(state: StatusShown, file: Path) -> Body:
         "node": None if status is None else status.node or None,
         "site": None if status is None else status.site or None,
         "version": None if status is None else status.version or None,
+        "roles": None if status is None or status.roles is None else list(status.roles),
         "database": {"available": state.seen is not None, "message": state.trouble},
         "next_fires": [] if status is None else [msgspec.to_builtins(one) for one in status.schedules],
         "running": plain(tuple(state.running)),
@@ -204,6 +205,8 @@ def _of_daemon(state: StatusShown, looks: Layout) -> Iterator[Fact]:
         yield "daemon", TableCell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
     if status.node:
         yield "node", f"{status.node} (site {status.site}), claudeops {status.version}"
+    if missing := status.missing_roles():
+        yield "roles", TableCell(f"without {', '.join(missing)}, which another daemon does, or none", Style.WARN)
     for fire in status.schedules:
         when = "switched off" if fire.next_fire is None else looks.time(fire.next_fire)
         yield "next fire", f"{when} ({fire.name})"

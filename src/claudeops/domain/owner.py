@@ -33,15 +33,21 @@ _GAP: Final = OWNER_LEASE / 4
 LEASE_SECONDS: Final = 15.0
 """How long a lease is a daemon's after it was renewed."""
 
+HOLD_SECONDS: Final = LEASE_SECONDS * 2 / 3
+"""After which a daemon that could not renew a lease leaves its work alone: well before another may begin with it."""
+
 ALERTS: Final = "alerts"
 NOTICES: Final = "notices"
+PROBES: Final = "probes"
 SCHEDULES: Final = "schedules"
 UPKEEP: Final = "upkeep"
+ROLES: Final = frozenset({ALERTS, NOTICES, PROBES, SCHEDULES, UPKEEP})
+"""The kinds of work that one daemon does for all; of probes, one for each site."""
 
 
-def probes_of(site: str) -> str:
-    """Return the name of the lease of a site's probes."""
-    return f"probes:{site}"
+def probes_of(site: str | None) -> str:
+    """Return the name of the lease of a site's probes; ``None``: of those of nodes that name no site."""
+    return PROBES if site is None else f"{PROBES}:{site}"
 
 
 def service_lease(service: str) -> str:

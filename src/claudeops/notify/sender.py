@@ -18,7 +18,7 @@ import msgspec
 from claudeops.domain.notices.notice import UNROUTED, DeliveryOutcome, Pending, Settlement, Target, Topic
 from claudeops.domain.notices.refusals import CONTENT
 from claudeops.domain.notices.routing import HOUR, REFUSED_TRIES, RoutingPlan, is_dead, plan, wait_seconds
-from claudeops.errors import StoreError
+from claudeops.errors import StaleTermError, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.delivery import Carrier, DeliveryResult
 from claudeops.store.notify.outbox import Outbox
@@ -135,6 +135,8 @@ class NoticeSender:
                 trouble.over()
             except StoreError as error:
                 await anyio.sleep(trouble.failed(error))
+            except StaleTermError:
+                raise  # this daemon no longer notifies
             except Exception as error:  # noqa: BLE001 - a fault of ours in notifying people ends no session
                 self.log.error(
                     LogEvent.NOTIFICATION_FAILED,

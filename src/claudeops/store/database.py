@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -64,6 +64,14 @@ def unnoticed() -> None:
 
 def uncounted(_seconds: float | None) -> None:
     """Do nothing with the time that a transaction took."""
+
+
+Fence: TypeAlias = Callable[[Connection], None]
+"""Called in a transaction that writes; raises `StaleTermError` where the work is no longer this daemon's."""
+
+
+def unfenced(_: Connection) -> None:
+    """Let everything be written: whoever takes no leases has none to lose."""
 
 
 def waking(state_dir: Path) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.follow_up import FollowedUp, ProbeStanding
 from claudeops.domain.sessions import NewSession, Session, Status, Trigger
 from claudeops.store import changes
-from claudeops.store.database import Database
+from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event
 from claudeops.store.queue import add_session, queue_chain
 from claudeops.store.rows import to_past_action
@@ -28,8 +28,9 @@ _RUNNING: Final = select(sessions.c.id).where(sessions.c.status == Status.RUNNIN
 class FollowUps:
     """Looks at what actions have left."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, fence: Fence = unfenced) -> None:
         self._database = database
+        self._fence = fence
 
     async def answer_due(self, *, rules: EscalationRules, now: datetime) -> FollowedUp:
         """Have the daemon's probes answer the follow-ups that are due, and queue what follows, in one transaction.
@@ -44,7 +45,12 @@ class FollowUps:
 
         if not await self._database.read(look):
             return FollowedUp()
-        return await self._database.write(lambda connection: _answer(connection, rules=rules, now=now))
+
+        def answer(connection: Connection) -> FollowedUp:
+            self._fence(connection)
+            return _answer(connection, rules=rules, now=now)
+
+        return await self._database.write(answer)
 
     async def may_come(self, *, now: datetime) -> bool:
         """Return whether time alone may bring something to answer: something was changed lately, or is to be seen."""

@@ -15,7 +15,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, func, select, text,
 
 from claudeops.domain.owner import LEASE_SECONDS, Lease
 from claudeops.errors import StaleTermError
-from claudeops.store.database import Database
+from claudeops.store.database import Database, Fence
 from claudeops.store.tables.columns import Name, UtcDateTime
 from claudeops.store.tables.daemon import leases
 
@@ -26,25 +26,36 @@ _CHECKED: Final = _CURRENT.with_for_update(read=True)  # a take-over waits for t
 
 
 class Leases:
-    """Leases that are taken apart from other work: those of a daemon."""
+    """The leases of a daemon, and the terms under which it writes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._held: dict[str, Lease] | None = None  # by the kind of work; None: this process takes no leases
 
     async def take(
         self, names: Iterable[str], owner: str, *, seconds: float = LEASE_SECONDS, alone: bool = False
     ) -> Mapping[str, Lease]:
-        """Take or renew leases; return those that ``owner`` has now, by name. See `take`."""
+        """Take or renew leases; return those that ``owner`` has now, by name. See `take`.
+
+        They are the terms of the `fence` from now on: what is not among them writes no more.
+        """
         wanted = tuple(names)
 
         def write(connection: Connection) -> Mapping[str, Lease]:
             return take(connection, wanted, owner, now=self._database.now(), seconds=seconds, alone=alone)
 
-        return await self._database.write_beside(write)
+        if alone:  # once, so that no connection is kept for it
+            found = await self._database.write(write, is_news=False)
+        else:
+            found = await self._database.write_beside(write)
+        self._held = {_kind(name): lease for name, lease in found.items()}
+        return found
 
     async def give_back(self, held: Iterable[Lease]) -> None:
         """End leases at once, so that the next owner need not wait; those that another has taken stay his."""
         given = tuple(held)
+        for lease in given:
+            self.drop(lease.name)
 
         def write(connection: Connection) -> None:
             for lease in given:
@@ -52,13 +63,38 @@ class Leases:
 
         await self._database.write_beside(write)
 
+    def drop(self, name: str) -> None:
+        """Write no more under a lease, whether or not another owner has taken it by now."""
+        if self._held is not None:
+            self._held.pop(_kind(name), None)
+
+    def fence(self, kind: str) -> Fence:
+        """Return what a transaction calls that writes as the one daemon that does a kind of work.
+
+        A process that takes no leases is let through: a command, or a chain in the foreground.
+        """
+
+        def check_term(connection: Connection) -> None:
+            if self._held is None:
+                return
+            lease = self._held.get(kind)
+            if lease is None:
+                raise StaleTermError(f"{kind} is not this daemon's work.")
+            check(connection, lease)
+
+        return check_term
+
     async def holders(self) -> Mapping[str, Lease]:
-        """Return who took what last, by name; a lease that was given back has no owner."""
+        """Return who has which lease, by name; not those that were given back."""
         return await self._database.read(
             lambda connection: {
                 row.name: Lease(name=row.name, owner=row.owner, term=row.term) for row in connection.execute(_HELD)
             }
         )
+
+
+def _kind(name: str) -> str:
+    return name.partition(":")[0]
 
 
 def take(
@@ -104,9 +140,18 @@ def take(
 
 def give_back(connection: Connection, lease: Lease, *, now: datetime) -> bool:
     """End a lease at once; ``False``: another owner has taken it. ``now`` counts on SQLite alone."""
-    end = now if connection.dialect.name == "sqlite" else func.now()
     mine = (_LEASES.name == lease.name, _LEASES.owner == lease.owner, _LEASES.term == lease.term)
-    return connection.execute(update(leases).where(*mine).values(owner=None, ends_at=end)).rowcount == 1
+    given = update(leases).where(*mine).values(owner=None, ends_at=_end(connection, now))
+    return connection.execute(given).rowcount == 1
+
+
+def give_back_all(connection: Connection, owner: str, *, now: datetime) -> None:
+    """End all leases of an owner at once. ``now`` counts on SQLite alone."""
+    connection.execute(update(leases).where(_LEASES.owner == owner).values(owner=None, ends_at=_end(connection, now)))
+
+
+def _end(connection: Connection, now: datetime) -> Any:
+    return now if connection.dialect.name == "sqlite" else func.now()
 
 
 def check(connection: Connection, lease: Lease) -> None:

@@ -32,7 +32,7 @@ from claudeops.domain.report.report import CheckSource
 from claudeops.domain.sessions import Status
 from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
-from claudeops.store.database import Database
+from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probe_history, probes
@@ -80,8 +80,9 @@ _CHANGE_STRETCH: Final = update(probe_history).where(_STRETCH)
 class Probes:
     """How services are seen by the daemon's own probes, and what follows from that."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, fence: Fence = unfenced) -> None:
         self._database = database
+        self._fence = fence
 
     async def enrol(self, declared: Sequence[Probe], owner: Owner, *, now: datetime) -> Mapping[str, StoredProbe]:
         """Make the probes on record those that are ``declared``, and return how each stands, by name.
@@ -93,6 +94,7 @@ class Probes:
         from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - a ping does without it
 
         def make(connection: Connection) -> Mapping[str, StoredProbe]:
+            self._fence(connection)
             known = {row.name: row for row in connection.execute(select(probes))}
             wanted = {clip(probe.name): probe for probe in declared}
             sites = set(connection.execute(select(instances.c.site)).scalars())
@@ -135,6 +137,7 @@ class Probes:
         """
 
         def write(connection: Connection) -> Mapping[str, StoredProbe]:
+            self._fence(connection)
             known = _on_record(connection, [each for each in batch if each.tellings or _is_untold(each.standing)])
             rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in batch]
             if rows:
@@ -151,6 +154,7 @@ class Probes:
         """Note to which incidents, which others began, the failures of some probes belong."""
 
         def note(connection: Connection) -> None:
+            self._fence(connection)
             for name, incident in incidents.items():
                 _join(connection, [clip(name)], incident)
 
@@ -204,6 +208,7 @@ class Probes:
         """Write stretches of five minutes, and what they add to their hours; one on record already grows."""
 
         def write(connection: Connection) -> None:
+            self._fence(connection)
             for stretch in stretches:
                 _add_stretch(connection, stretch, BUCKET)
                 _add_stretch(connection, replace(stretch, start=start_of(stretch.start, HOUR)), HOUR)

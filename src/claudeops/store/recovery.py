@@ -43,6 +43,7 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_event, resolve_events
 from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
+from claudeops.store.leases import give_back_all
 from claudeops.store.queue import add_session, change, end_chain, existing
 from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import THEIR_NOW, has_clock, lost_values, note_life, taken_over_values
@@ -307,8 +308,13 @@ class Recovery:
         await self._database.write(skip)
 
     async def depart(self, owner: Owner) -> None:
-        """Remove ``owner`` from the running instances."""
-        await self._database.write(lambda connection: _forget(connection, {owner.name}))
+        """Remove ``owner`` from the running instances, and give back its leases."""
+
+        def leave(connection: Connection) -> None:
+            _forget(connection, {owner.name})
+            give_back_all(connection, owner.name, now=self._database.now())
+
+        await self._database.write(leave)
 
 
 def _end_of_the_gone(connection: Connection, now: datetime) -> None:

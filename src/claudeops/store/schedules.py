@@ -13,7 +13,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.events import NewEvent
 from claudeops.domain.schedules.plan import Fire, LastFire, LastRound, Overlap, Saved, SkipReason
 from claudeops.domain.sessions import DecisionReason, NewSession, Session, Status, Suppressed
-from claudeops.store.database import Database
+from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain
 from claudeops.store.tables.base import each_value
@@ -27,8 +27,9 @@ _FIRES: Final = schedule_fires.c
 class Schedules:
     """What became of the due times of schedules."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, fence: Fence = unfenced) -> None:
         self._database = database
+        self._fence = fence
 
     async def fire(
         self, fire: Fire, new: NewSession, *, rules: EscalationRules, now: datetime
@@ -43,6 +44,7 @@ class Schedules:
         seen = select(_FIRES.fired_at).where(_FIRES.schedule == fire.schedule, _FIRES.due_at == fire.due_at)
 
         def record(connection: Connection) -> Session | SkipReason | None:
+            self._fence(connection)
             if connection.execute(seen).first() is not None:
                 return None
             place = _place(connection, fire)

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from claudeops.domain.live import EventRaised
+from claudeops.domain.owner import ALERTS, NOTICES, PROBES, SCHEDULES
 from claudeops.store.access.idempotency import Idempotency
 from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.passkeys import PasskeyStore
@@ -132,26 +133,27 @@ def open_store(
         wrote=wrote,
         changed=changed,
     )
+    leases = Leases(database)
     return Store(
         database=database,
-        leases=Leases(database),
+        leases=leases,
         queue=Queue(database),
         commands=Commands(database, requested=requested),
-        schedules=Schedules(database),
-        follow_ups=FollowUps(database),
+        schedules=Schedules(database, fence=leases.fence(SCHEDULES)),
+        follow_ups=FollowUps(database, fence=leases.fence(SCHEDULES)),
         holds=Holds(database),
         calls=Calls(database),
         approvals=Approvals(database, answered=answered),
         spending=ModelCalls(database),
         recovery=Recovery(database),
-        probes=Probes(database),
-        alerts=Alerts(database, monotonic=monotonic),
+        probes=Probes(database, fence=leases.fence(PROBES)),
+        alerts=Alerts(database, fence=leases.fence(ALERTS), monotonic=monotonic),
         incidents=Incidents(database),
         silences=Silences(database),
         records=Records(database),
         briefings=Briefings(database),
         retention=Retention(database),
-        outbox=Outbox(database, unheard=answered),
+        outbox=Outbox(database, fence=leases.fence(NOTICES), unheard=answered),
         questions=Questions(database),
         audit=AuditTrail(database),
         memories=Memories(database),

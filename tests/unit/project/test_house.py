@@ -217,6 +217,7 @@ PROTOCOLS: Final = {
 """Every Protocol, with its reason: what has one adapter is named itself. The list may only shrink."""
 
 LONG: Final = {
+    "claudeops.store.store.open_store": "the parts of the store, one line a part",
     "claudeops.app.daemon.run_daemon": "the order in which a daemon starts and stops, one line a part",
     "claudeops.app.node.open_node": "the order in which a node opens, one line a step",
     "claudeops.engine.session.completion.conclude": "flat: one line a field",

@@ -37,7 +37,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.probes.dependencies import Dependencies
 from claudeops.domain.probes.probe import PingVerb
 from claudeops.engine.ports import UNCOUNTED, Counting
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseUnavailableError, StaleTermError, StoreError
 from claudeops.formats.senders import read, storable
 from claudeops.formats.senders.bodies import is_packed
 from claudeops.formats.senders.common import digest
@@ -45,7 +45,7 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
 from claudeops.structs import replace
-from claudeops.tasks import DatabaseTrouble, open_tasks
+from claudeops.tasks import DatabaseTrouble
 
 TICK_SECONDS: Final = 2.0
 """Between two looks at what time has changed."""
@@ -151,11 +151,10 @@ class AlertWorker(msgspec.Struct, kw_only=True):
         readable = isinstance(content, SenderBody)
         return Receipt(delivery=content.key, alerts=count, readable=readable, repeats=waiting.repeats)
 
-    async def run(self) -> None:
-        """Write what comes in, decide about it and look at the clock, until cancelled."""
-        async with open_tasks() as tasks:
-            tasks.start_soon(self._keep_writing)
-            await self._keep_deciding()
+    def forget(self) -> None:
+        """Decide by what is on record: another daemon may have decided since."""
+        self.alerts.forget()
+        self._most, self._is_behind = None, False
 
     async def tick(self) -> None:
         """Decide about what time has changed. Raises `StoreError`."""
@@ -166,7 +165,7 @@ class AlertWorker(msgspec.Struct, kw_only=True):
         now = self.clock.now()
         try:
             result = await self.alerts.decide(await self._circumstances(), self.new_chain, now=now, most=self._most)
-        except DatabaseUnavailableError:
+        except (DatabaseUnavailableError, StaleTermError):
             raise
         except Exception as error:  # noqa: BLE001 - one body must not keep all that came after it waiting for ever
             await self._doubt(error)
@@ -183,7 +182,8 @@ class AlertWorker(msgspec.Struct, kw_only=True):
 
     # --- what comes in --------------------------------------------------------------------------------------
 
-    async def _keep_writing(self) -> None:
+    async def keep_writing(self) -> None:
+        """Put on record what comes in, until cancelled."""
         while True:
             self._received = anyio.Event()
             if self._waiting:
@@ -237,7 +237,8 @@ class AlertWorker(msgspec.Struct, kw_only=True):
 
     # --- what is decided --------------------------------------------------------------------------------------
 
-    async def _keep_deciding(self) -> None:
+    async def keep_deciding(self) -> None:
+        """Decide about what is on record, and about what time changes, until cancelled."""
         trouble = DatabaseTrouble(self.log, "alerts")
         ticked_at, is_quiet = self.clock.monotonic() - self.tick_seconds, False
         while True:

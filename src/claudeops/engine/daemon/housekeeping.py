@@ -83,6 +83,7 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     retention_days: int
     running: Callable[[], Collection[int]]  # ids of the sessions that run here
     log: Logger
+    removes_rows: Callable[[], bool] = lambda: True  # False: another node does
     _one_thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
     async def run(self) -> None:
@@ -99,7 +100,8 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         now = self.clock.now()
         try:
             await self._logs(now, done)
-            await self._rows(now, done)
+            if self.removes_rows():
+                await self._rows(now, done)
             if not await self.database.checkpoint():
                 done["checkpoints_missed"] += 1
         except StoreError as error:

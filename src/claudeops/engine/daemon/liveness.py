@@ -5,14 +5,14 @@ Commands for people in a hurry read it, so it imports little.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from claudeops.domain.owner import Owner
+from claudeops.domain.owner import ROLES, Owner
 
 STATUS_FILE: Final = "daemon.json"
 """The file's name in the state directory."""
@@ -74,6 +74,11 @@ class StatusFields(msgspec.Struct, frozen=True, kw_only=True):
     schedules: tuple[NextFire, ...] = ()
     budgets: DayBudget | None = None
     untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
+    roles: tuple[str, ...] | None = None  # what it does for all that work on the database; None: it does not say
+
+    def missing_roles(self) -> Sequence[str]:
+        """Return the kinds of work that another daemon does, or none."""
+        return sorted(ROLES - {name.partition(":")[0] for name in self.roles}) if self.roles is not None else ()
 
 
 class Liveness(msgspec.Struct, frozen=True, kw_only=True):

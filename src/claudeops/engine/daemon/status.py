@@ -58,6 +58,7 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] | None = None  # None: the database did not say
     schedules: SchedulesState = SchedulesState()
     untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
+    roles: tuple[str, ...] = ()  # what this daemon does for all that work on the database
 
 
 class StatusFile(msgspec.Struct, frozen=True):
@@ -104,6 +105,7 @@ class StatusFile(msgspec.Struct, frozen=True):
                 "budgets": None if self.budgets is None else _limits(self.budgets),
                 "skipped": _skipped(standing.schedules.saved),
                 "untold_since": standing.untold_since,
+                "roles": standing.roles,
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -135,6 +137,7 @@ class StatusWriter(SessionListener):
     trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes; None: it does
     schedules: Callable[[], SchedulesState] = SchedulesState
     untold_since: Callable[[], datetime | None] = lambda: None  # since then the oldest notice waits
+    roles: Callable[[], Sequence[str]] = tuple  # that this daemon has
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
@@ -199,6 +202,7 @@ class StatusWriter(SessionListener):
             running=tuple(self.running()),
             schedules=self.schedules(),
             untold_since=self.untold_since(),
+            roles=tuple(self.roles()),
         )
         try:
             holds = tuple(await self.holds.standing(self.clock.now(), node=self.file.owner.node))

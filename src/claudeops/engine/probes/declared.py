@@ -106,6 +106,10 @@ class DeclaredReader(msgspec.Struct, kw_only=True):
     _looked_at: float | None = None
     _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
+    def forget(self) -> None:
+        """Return what is declared anew at the next look."""
+        self._latest = None
+
     async def changed(self) -> DeclaredNow | None:
         """Return what is declared now; ``None`` if that is what was returned before, or the disk does not answer."""
         await self._read_again(self.read_seconds)

@@ -134,6 +134,14 @@ class ProbeWatch:
             tasks.start_soon(self._tell_late)
             await self._keep_looking(tasks)
 
+    def forget(self) -> None:
+        """Watch nothing any more, and begin anew by what is on record."""
+        self.reading.forget()
+        self.watched = WatchedProbes()
+        self.__post_init__()
+        self._heap.clear()
+        self._listening_since = self._deaf_since = self._heard_at = self._skew = self._fault = None
+
     def look_now(self, names: Sequence[str]) -> None:
         """Look at some probes at once, instead of when they are due."""
         for name in names:

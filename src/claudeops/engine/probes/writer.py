@@ -26,7 +26,7 @@ from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
 from claudeops.domain.probes.record import FAILING
 from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes
-from claudeops.errors import StoreError
+from claudeops.errors import StaleTermError, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.alerts.alerts import Alerts
 from claudeops.store.probes import Probes
@@ -152,6 +152,8 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
         try:
             await self._write([each for each in self.watched if each.dirty or each.tellings])
             await self._write_history()
+        except StaleTermError:
+            pass  # another daemon sees for itself
         except StoreError as error:
             DatabaseTrouble(self.log, "probes").failed(error)
 

@@ -102,6 +102,10 @@ class ScheduleRunner:
         if self._scheduler is not None:
             self._scheduler.pause()
 
+    def forget(self) -> None:
+        """Time nothing any more, and begin anew by what is on record."""
+        self._scheduler = None
+
     def next_fires(self) -> Mapping[str, datetime | None]:
         """Return when each schedule fires next, ``None`` for those that are switched off."""
         scheduler = self._scheduler

@@ -30,8 +30,8 @@ from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import sources as of_sources
 from claudeops.store.alerts.rows import to_incident
 from claudeops.store.alerts.situation import situation
-from claudeops.store.alerts.transaction import AlertTransaction, Written, on_record
-from claudeops.store.database import Database
+from claudeops.store.alerts.transaction import AlertTransaction, Piece, Written, on_record
+from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 
 DECIDING_SECONDS: Final = 0.008
@@ -78,8 +78,11 @@ class Alerts:
     Nothing of a round that fails is kept.
     """
 
-    def __init__(self, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, database: Database, *, fence: Fence = unfenced, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
+        self._fence = fence
         self._monotonic = monotonic
         self._serving: _Serving | None = None
         self._turn = anyio.Lock()
@@ -120,7 +123,16 @@ class Alerts:
 
     async def set_aside(self, why: str, *, now: datetime) -> str | None:
         """Have the first body wait no longer, with the reason as its decision; return its key."""
-        return await self._database.write(partial(deliveries.set_aside, why=why, now=now))
+
+        def write(connection: Connection) -> str | None:
+            self._fence(connection)
+            return deliveries.set_aside(connection, why=why, now=now)
+
+        return await self._database.write(write)
+
+    def forget(self) -> None:
+        """Keep no alert in memory: the next round reads all that it needs."""
+        self._serving = None
 
     async def is_quiet(self) -> bool:
         """Return whether time alone changes nothing: no alert is kept, no incident is open, no source is unreadable."""
@@ -160,6 +172,7 @@ class Alerts:
         async with self._turn:
 
             def write(connection: Connection) -> tuple[AlertTransaction, _Serving, float]:
+                self._fence(connection)
                 began = self._monotonic()
                 # Taken away before anything is decided: a round that fails, or whose caller is gone, leaves none.
                 before, self._serving = self._serving, None
@@ -174,11 +187,15 @@ class Alerts:
             round_, serving, seconds = await self._database.write(write)
             try:
                 for piece in round_.pieces:
-                    await self._database.write(piece.write)
+                    await self._database.write(partial(self._write_piece, piece))
             except StoreError:
                 return round_.result, seconds  # no decider is left: the next one finds the rest still waiting
             self._serving = serving
             return round_.result, seconds
+
+    def _write_piece(self, piece: Piece, connection: Connection) -> None:
+        self._fence(connection)
+        piece.write(connection)
 
 
 def _decide(

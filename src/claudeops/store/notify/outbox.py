@@ -36,7 +36,7 @@ from claudeops.domain.notices.notice import (
 from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
 from claudeops.domain.notices.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
 from claudeops.store.approvals import question_key
-from claudeops.store.database import Database
+from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event, tell
 from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
@@ -70,8 +70,11 @@ def _nobody_waits(_approval_id: int) -> None:
 class Outbox:
     """Notifications on their way. Whoever decides writes them in the commit that decides."""
 
-    def __init__(self, database: Database, *, unheard: Callable[[int], None] = _nobody_waits) -> None:
+    def __init__(
+        self, database: Database, *, fence: Fence = unfenced, unheard: Callable[[int], None] = _nobody_waits
+    ) -> None:
         self._database = database
+        self._fence = fence
         self._unheard = unheard
 
     async def add(self, notice: Notice, *, now: datetime) -> None:
@@ -122,14 +125,24 @@ class Outbox:
         """
         ends = {target.name: quiet_end(target, now) for target in targets}  # once, and before the transaction
         routing = _Routing(targets=targets, now=now, quiet_ends=ends)
-        return await self._database.write(partial(_route, routing=routing, most=most))
+
+        def write(connection: Connection) -> int:
+            self._fence(connection)
+            return _route(connection, routing=routing, most=most)
+
+        return await self._database.write(write)
 
     async def claim(self, target: str, *, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
         """Take what is due for a target, until a time at which it may be taken again; questions first.
 
         What was taken before and is not known to have failed says that it may be told again.
         """
-        return await self._database.write(partial(_claim, target=target, now=now, until=until, most=most))
+
+        def write(connection: Connection) -> Sequence[Pending]:
+            self._fence(connection)
+            return _claim(connection, target=target, now=now, until=until, most=most)
+
+        return await self._database.write(write)
 
     async def sent(self, target: str, since: datetime) -> Sequence[datetime]:
         """Return when a target was sent a message, from a time on."""
@@ -185,6 +198,7 @@ class Outbox:
         found = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), named)
 
         def write(connection: Connection) -> None:
+            self._fence(connection)
             for name in set(connection.execute(found).scalars()) - set(standing):
                 if node_of(name) in {"", node}:
                     resolve_event(connection, name, at=now)

@@ -81,7 +81,8 @@ async def opened_door(store: Store) -> AsyncIterator[Door]:
         log=get_logger(),
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(desk.run)
+        tasks.start_soon(desk.keep_writing)
+        tasks.start_soon(desk.keep_deciding)
         yield door.leading_to(desk)
         tasks.cancel_scope.cancel()
 

@@ -86,7 +86,8 @@ class World:
             log=get_logger(),
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(desk.run)
+            tasks.start_soon(desk.keep_writing)
+            tasks.start_soon(desk.keep_deciding)
             yield desk
             tasks.cancel_scope.cancel()
 

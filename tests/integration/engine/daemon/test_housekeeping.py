@@ -177,3 +177,12 @@ class _Away:
 
     async def session(self, _session_id: int) -> None:
         raise DatabaseUnavailableError("the database is away.")
+
+
+async def test_rows_are_left_to_the_node_whose_role_that_is_and_logs_are_not(estate: Estate) -> None:
+    await estate.finished(look(), deliver(report()))
+
+    done = await replace(upkeep(estate, days=91), removes_rows=lambda: False).round()
+
+    assert (done["logs_removed"], done["sessions_removed"]) == (1, 0)
+    assert len(estate.rows("SELECT * FROM sessions")) == 1

@@ -23,6 +23,7 @@ from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.recovery import Recovery
 from claudeops.store.store import Store
 from claudeops.structs import replace
+from support.loop_time import loop_time
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -38,7 +39,7 @@ from support.store_values import (
     started,
 )
 from support.stores import Database, opened
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -160,6 +161,32 @@ async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO
 
     assert told.is_set()
     assert '"lock_lost"' in logged.getvalue()
+
+
+async def test_roles_are_renewed_only_while_the_lock_is_surely_held(store: Store) -> None:
+    beats, renewed = list[bool](), list[int]()
+    done = anyio.Event()
+
+    def check() -> None:
+        beats.append(len(beats) == 1)
+        if len(beats) == 1:
+            raise DatabaseUnavailableError("the server does not answer.")
+        if len(beats) == 3:
+            raise AlreadyRunningError("another claudeops daemon holds the lock.")
+
+    async def renew() -> None:
+        renewed.append(len(beats))
+
+    def go_on() -> bool:
+        passing.leap(1.0)
+        return done.is_set()
+
+    with loop_time() as passing:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pulse(store.recovery, {}, check_lock=check, lost=done.set, renew_roles=renew).run)
+            await until(go_on)
+
+    assert renewed == [2]
 
 
 class OffClock(Recovery):

@@ -89,3 +89,19 @@ def test_no_file_is_no_daemon(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "daemon.json").mkdir()
     assert "cannot be read" in look(tmp_path / "daemon.json", alive=lambda _: True, monotonic=0.0).says
+
+
+@pytest.mark.parametrize(
+    ("roles", "missing"),
+    [
+        (["alerts", "notices", "probes:north", "schedules", "upkeep"], []),
+        (["alerts", "probes"], ["notices", "schedules", "upkeep"]),
+        (None, []),  # of an earlier version, which says nothing
+    ],
+)
+def test_a_daemon_says_which_work_it_leaves_to_another(
+    tmp_path: Path, roles: list[str] | None, missing: list[str]
+) -> None:
+    found = look(written(tmp_path, **{} if roles is None else {"roles": roles}), alive=lambda _: True, monotonic=1005.0)
+    assert found.status is not None
+    assert list(found.status.missing_roles()) == missing
