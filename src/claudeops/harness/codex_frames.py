@@ -216,7 +216,8 @@ class CodexReader:
 
     def _call_started(self, call: CodexCall, *, size: int) -> Events:
         use = call.use()
-        if self._calls.start(use, from_subagent=False, keep_input=self._lines.has_room(size)) is None:
+        kept = size if self._lines.has_room(size) else None
+        if self._calls.start(use, from_subagent=False, size=kept, line=self._lines.lines) is None:
             return ()
         return (ToolStarted(tool_use_id=call.id, name=call.name, input=use.input),)
 

@@ -42,6 +42,7 @@ class ObservedCall(msgspec.Struct, frozen=True, kw_only=True):
     tool_use_id: str  # "" when the stream named none
     name: str
     input: Mapping[str, object] | None  # None: the model's JSON did not parse
+    line: int | None = None  # of the log, where its input is to be read; None: it is here
     from_subagent: bool = False
     ended: bool = False  # a result came, which does not prove that it ran
     is_error: bool = False
@@ -104,6 +105,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
     # --- calls
     tool_calls: Mapping[str, ObservedCall] = msgspec.field(default_factory=dict)  # by id, in order of appearance
+    tool_calls_uncounted: int = 0  # calls beyond those
     tool_calls_reported: int = 0  # the count of a result line
     permission_denials: tuple[PermissionDenial, ...] = ()
     background_launches: int = 0  # subagents started with ``run_in_background``
@@ -143,7 +145,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tool_calls_seen(self) -> int:
         """Return the number of calls: those shown, or the CLI's own count where it shows none."""
-        return max(len(self.tool_calls), self.tool_calls_reported)
+        return max(len(self.tool_calls) + self.tool_calls_uncounted, self.tool_calls_reported)
 
     @property
     def tool_errors(self) -> int:

@@ -33,6 +33,7 @@ from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.looks import SessionLooks
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.formats.stream import ResultRead, ToolDenied, ToolEnded, ToolStarted
+from claudeops.formats.stream.tallies import HELD_INPUT_BYTES, MOST_CALLS
 from claudeops.harness.protocol import ExecutedCall, GateRequest, Harness, QuestionWay
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.repetition import Repetition
@@ -306,6 +307,8 @@ class CallWatch(msgspec.Struct, kw_only=True):
     ends: list[ToolEnd] = msgspec.field(default_factory=list)
     refusals: list[CliRefusal] = msgspec.field(default_factory=list)
     _started: dict[str, ToolStarted] = msgspec.field(default_factory=dict)
+    _inputs: dict[str, int] = msgspec.field(default_factory=dict)  # bytes of those that are held, the oldest first
+    _held: int = 0  # all of them
     _refused: set[str] = msgspec.field(default_factory=set)  # by the CLI itself
     _ended: set[str] = msgspec.field(default_factory=set)
 
@@ -316,7 +319,7 @@ class CallWatch(msgspec.Struct, kw_only=True):
 
     def started(self, fact: ToolStarted) -> None:
         """Take the start of a call."""
-        self._started[fact.tool_use_id] = fact
+        self._hold(fact)
         self.gate.repetition.started(fact.tool_use_id, fact.name, fact.input)
 
     def denied(self, fact: ToolDenied, now: datetime) -> None:
@@ -330,8 +333,9 @@ class CallWatch(msgspec.Struct, kw_only=True):
         ``stopping``: the session was asked to stop, and the CLI then ends open calls with errors of its own.
         """
         name = fact.tool_use_id
-        self._ended.add(name)
-        self.ends.append(ToolEnd(tool_use_id=name, ended_at=now, is_error=fact.is_error))
+        if name in self.gate.allowed or len(self.ends) < MOST_CALLS:  # of others a CLI may invent any number
+            self._ended.add(name)
+            self.ends.append(ToolEnd(tool_use_id=name, ended_at=now, is_error=fact.is_error))
         self.gate.ended(name, is_error=fact.is_error)
         self.gate.repetition.ended(name, is_error=fact.is_error, text=fact.text)
         if name in self.gate.allowed:
@@ -365,6 +369,17 @@ class CallWatch(msgspec.Struct, kw_only=True):
         if fact.is_error or fact.subtype != "success" or not still_open:
             return None
         return f"a result line came while {len(still_open)} allowed calls were open ({', '.join(sorted(still_open))})"
+
+    def _hold(self, fact: ToolStarted) -> None:
+        """Hold a call for the case that the CLI refuses it, and let go of the oldest inputs if there are too many."""
+        self._started[fact.tool_use_id] = fact
+        size = len(msgspec.json.encode(fact.input, enc_hook=str))
+        self._held += size - self._inputs.pop(fact.tool_use_id, 0)
+        self._inputs[fact.tool_use_id] = size
+        while self._held > HELD_INPUT_BYTES:
+            oldest = next(iter(self._inputs))
+            self._held -= self._inputs.pop(oldest)
+            self._started[oldest] = replace(self._started[oldest], input={})
 
     def _refuse(self, tool_use_id: str, words: str, now: datetime) -> None:
         if tool_use_id in self._refused:

@@ -6,20 +6,22 @@ status, stderr, why we stopped the session, what its workspace held) is not made
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
-from claudeops.domain.calls import ToolEnd
+from claudeops.domain.calls import ToolCall, ToolEnd
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.events import NewEvent
 from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
 from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.files import LoggedInputs
 from claudeops.engine.session.mcp_servers import CliWarnings
 from claudeops.engine.session_log.reader import LogIndexReader, log_size, open_log
 from claudeops.formats.report.markers import Handoff, HandoffError
@@ -225,11 +227,18 @@ class _Reading(msgspec.Struct, kw_only=True):
         if (tier := context.tiers.get(session.tier)) is not None:  # otherwise its calls cannot be judged
             workspace = Workspace(context.workspaces() / workspace_name(session.id))
             judge = tier.judge_in(workspace, context.estates.latest)
-            gathered = looked(gathered, {call.tool_use_id: judge(call) for call in calls_that_ran(gathered)})
+            gathered = looked(gathered, {call.tool_use_id: judge(call) for call in self._calls(gathered)})
         ran = said_at - (session.started_at or said_at)
         ms = max(0, ran // timedelta(milliseconds=1))
         ending = conclude(session, gathered, context.completion, at=said_at, ms=ms)
         return LogRead(ending=ending, frames=transcript.frames, complete=transcript.result_seen)
+
+    def _calls(self, gathered: Gathered) -> Iterator[ToolCall]:
+        """Yield the calls that ran, one by one: of many large ones the inputs are read in the log again."""
+        yield from calls_that_ran(gathered)
+        if in_log := gathered.succeeded_in_log:
+            with suppress(OSError), closing(LoggedInputs(self.path, self.harness, self.context.redactor)) as inputs:
+                yield from filter(None, map(inputs.read, in_log))
 
 
 def _next_line(log: BinaryIO) -> tuple[bytes, int]:

@@ -21,7 +21,7 @@ from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL, Extraction, E
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session, Trigger
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
-from claudeops.domain.stream.transcript import abridged
+from claudeops.domain.stream.transcript import ObservedCall, abridged
 from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
@@ -73,17 +73,27 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
         calls = self.transcript.tool_calls.items()
         return frozenset(ran - {key for key, call in calls if call.name == STRUCTURED_OUTPUT_TOOL})
 
+    @property
+    def succeeded(self) -> tuple[ObservedCall, ...]:
+        """The calls that ran and did not fail."""
+        calls = (self.transcript.tool_calls.get(key) for key in self.ran)
+        return tuple(call for call in calls if call is not None and call.ended and not call.is_error)
+
+    @property
+    def succeeded_in_log(self) -> tuple[ObservedCall, ...]:
+        """Those of them whose inputs are not held, because they are too many: `files.LoggedInputs` reads them."""
+        return tuple(call for call in self.succeeded if call.line is not None)
+
 
 def calls_that_ran(gathered: Gathered) -> tuple[ToolCall, ...]:
-    """Return the calls that ran and did not fail, as the log has them.
+    """Return the calls that ran and did not fail, as the log has them; without those whose inputs only the log has.
 
     They are judged once more, so that the result is the same for a running session and for a log that is read again.
     """
-    calls = ((key, gathered.transcript.tool_calls.get(key)) for key in gathered.ran)
     return tuple(
-        ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {})
-        for key, call in calls
-        if call is not None and call.ended and not call.is_error
+        ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=call.input or {})
+        for call in gathered.succeeded
+        if call.line is None
     )
 
 

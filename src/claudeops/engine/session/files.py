@@ -11,15 +11,19 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from claudeops.domain.calls import ToolCall
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.report.report import Extraction, ExtractionMethod
+from claudeops.domain.stream.transcript import ObservedCall
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
 from claudeops.engine.session_log.reader import open_plain
 from claudeops.formats.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
-from claudeops.harness.protocol import CliCommand
+from claudeops.formats.stream import ToolStarted, decode
+from claudeops.harness.protocol import CliCommand, Harness
 from claudeops.structs import replace
 from claudeops.text.redact import Redactor
 
@@ -87,6 +91,37 @@ async def last_message(path: str) -> str | None:
         return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
     except TimeoutError:
         return None
+
+
+class LoggedInputs:
+    """Inputs of calls that are not held, read in the session's log."""
+
+    def __init__(self, log: Path, harness: Harness, redactor: Redactor) -> None:
+        from claudeops.engine.session_log.lines import SessionLogLines  # noqa: PLC0415 - few sessions need it
+
+        self._lines = SessionLogLines(log)
+        self._harness = harness
+        self._redactor = redactor
+
+    async def find(self, call: ObservedCall) -> ToolCall | None:
+        """Do the same as `read`, on a thread; ``None`` also where the log cannot be read, which is no evidence."""
+        try:
+            return await SESSION_FILES.run(partial(self.read, call), seconds=LOOK_SECONDS, what="reading the log")
+        except OSError:
+            return None
+
+    def read(self, call: ObservedCall) -> ToolCall | None:
+        """Return a call with its input; ``None`` where the log does not have it. Blocks; raises `OSError`."""
+        for line in self._lines.read((call.line or 1) - 1, limit=1, complete=True).lines:
+            # Redacted once more, because there may be secrets now that were not known when the line was written.
+            for fact in self._harness.reader().feed(decode(self._redactor.line(line.content))):
+                if isinstance(fact, ToolStarted) and fact.tool_use_id == call.tool_use_id:
+                    return ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=fact.input or {})
+        return None
+
+    def close(self) -> None:
+        """Close the log."""
+        self._lines.close()
 
 
 def _parsed(

@@ -290,6 +290,13 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
             for call in calls_that_ran(gathered):
                 with contextlib.suppress(NotJudgedError):
                     verdicts[call.tool_use_id] = await judge(call)
+            if gathered.succeeded_in_log:
+                await self.sink.sync()
+                inputs = files.LoggedInputs(self.sink.path, self.harness, self.access.redactor)
+                for observed in gathered.succeeded_in_log:
+                    if (found := await inputs.find(observed)) is not None:
+                        with contextlib.suppress(NotJudgedError):
+                            verdicts[found.tool_use_id] = replace(await judge(found), ran=None)  # only the look
         return looked(gathered, verdicts)
 
     @property

@@ -140,7 +140,7 @@ class TranscriptBuilder:
                 use = tool_use(block, text_is_unparsed=not claude)
                 if claude:
                     self._calls.watch(use)
-                events += self._tool_started(use, from_subagent=from_subagent, keep=keep)
+                events += self._tool_started(use, from_subagent=from_subagent, size=frame.size if keep else None)
         self._agent_text.message(texts if keep else [], from_subagent=from_subagent)
         return tuple(events)
 
@@ -162,12 +162,15 @@ class TranscriptBuilder:
 
     # --- tool calls
 
-    def _tool_started(self, use: ToolUse, *, from_subagent: bool, keep: bool) -> Events:
-        if not self._calls.start(use, from_subagent=from_subagent, keep_input=keep):
+    def _tool_started(self, use: ToolUse, *, from_subagent: bool, size: int | None) -> Events:
+        """Note a call; ``size``: bytes of its line, ``None`` if its input is not kept."""
+        is_new = self._calls.start(use, from_subagent=from_subagent, size=size, line=self._lines.lines) is not None
+        if use.name == STRUCTURED_OUTPUT_TOOL and size is not None and not from_subagent:
+            delivered = use.input if use.text is None or not _is_whole(use.text) else use.text
+            if delivered is not None and (is_new or self._calls.is_full):  # a report counts whenever it comes
+                self._calls.deliver(delivered)
+        if not is_new:
             return ()
-        delivered = use.input if use.text is None or not _is_whole(use.text) else use.text
-        if use.name == STRUCTURED_OUTPUT_TOOL and delivered is not None and keep and not from_subagent:
-            self._calls.structured.append(delivered)
         return (
             ToolStarted(
                 tool_use_id=use.id, name=use.name or UNKNOWN_TOOL, input=use.input, from_subagent=from_subagent
@@ -188,7 +191,9 @@ class TranscriptBuilder:
 
     def _short_tool_use(self, frame: StreamFrame) -> Events:
         use = tool_use(frame.body, text_is_unparsed=True)
-        return self._tool_started(use, from_subagent=False, keep=self._lines.has_room(frame.size))
+        return self._tool_started(
+            use, from_subagent=False, size=frame.size if self._lines.has_room(frame.size) else None
+        )
 
     def _short_tool_result(self, frame: StreamFrame) -> Events:
         return self._tool_ended(tool_result(frame.body), from_subagent=False)

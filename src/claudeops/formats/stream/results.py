@@ -29,6 +29,8 @@ from claudeops.structs import replace
 NO_DETAIL: Final = "API error (no detail)"
 """The error text of a failed result without one; clauditor's wording."""
 
+_MOST_OUTPUTS: Final = 50  # structured outputs: the first and the latest, which are those that `extract` reads
+
 
 class ResultTally(msgspec.Struct, kw_only=True):
     """Accumulates result lines; the fields are those of the transcript."""
@@ -71,6 +73,8 @@ class ResultTally(msgspec.Struct, kw_only=True):
             self._read_error(body, label)
         if isinstance(structured, dict | str) and structured != "":
             self.structured_outputs.append(structured)
+            if len(self.structured_outputs) > 2 * _MOST_OUTPUTS:
+                del self.structured_outputs[_MOST_OUTPUTS]
         self._read_numbers(body)
         for denial in as_list(body.get("permission_denials")):
             if isinstance(denial, dict):

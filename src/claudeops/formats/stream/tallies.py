@@ -323,6 +323,13 @@ def _up_to(size: int, texts: Iterable[str]) -> Iterator[str]:
 UNKNOWN_TOOL: Final = "unknown"
 """The name of a call whose name the stream never gave."""
 
+MOST_CALLS: Final = 10_000
+"""Calls, and messages with their usage, that are distinguished by their ids; more of them are only counted."""
+
+HELD_INPUT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of lines whose inputs are held in memory; further ones are read in the log, if they are needed."""
+
+_MOST_REPORTS: Final = 50  # calls that deliver a report: the latest, which are those that `extract` reads
 _SUBAGENT_TOOLS: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63; the init line still says Task
 
 
@@ -331,9 +338,16 @@ class CallTally(msgspec.Struct, kw_only=True):
 
     calls: dict[str, ObservedCall] = msgspec.field(default_factory=dict)
     structured: list[Mapping[str, object] | str] = msgspec.field(default_factory=list)
+    uncounted: int = 0  # calls that came after the most that are kept
     launches: int = 0
     asks_user: bool = False
     results: int = 0  # of calls that have ended
+    _held: int = 0  # bytes of lines whose inputs are held
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether further calls are only counted."""
+        return len(self.calls) >= MOST_CALLS
 
     def watch(self, use: ToolUse) -> None:
         """Note what clauditor's heuristics need, by block and not by id; only ``True`` is a launch."""
@@ -341,29 +355,45 @@ class CallTally(msgspec.Struct, kw_only=True):
             self.launches += 1
         self.asks_user = self.asks_user or use.name == "AskUserQuestion"
 
-    def start(self, use: ToolUse, *, from_subagent: bool, keep_input: bool) -> ObservedCall | None:
-        """Note a call; ``None`` when it was already known. Each call without an id counts separately."""
+    def start(self, use: ToolUse, *, from_subagent: bool, size: int | None, line: int) -> ObservedCall | None:
+        """Note a call; ``None`` when it was already known. Each call without an id counts separately.
+
+        ``size``: bytes of its line, the number of which is ``line``; ``None``: its input is not kept.
+        """
         key = use.id or f"#{len(self.calls)}"
         known = self.calls.get(key)
         if known is not None and known.name != UNKNOWN_TOOL:
             return None
+        if known is None and self.is_full:
+            self.uncounted += 1
+            return None
+        is_held = size is not None and (not use.input or self._held + size <= HELD_INPUT_BYTES)
         seen = ObservedCall(
             tool_use_id=use.id,
             name=use.name or UNKNOWN_TOOL,
-            input=use.input if keep_input else {},
+            input=use.input if is_held else {},
+            line=None if is_held or size is None else line,
             from_subagent=from_subagent,
             results_before=self.results if known is None else known.results_before,
         )
+        if is_held and use.input:
+            self._held += size or 0
         if known is not None:  # its result, or a frame without a name, came first
             self.calls[key] = replace(seen, ended=known.ended, is_error=known.is_error)
             return None
         self.calls[key] = seen
         return seen
 
+    def deliver(self, report: Mapping[str, object] | str) -> None:
+        """Take the input of a call that delivers a report."""
+        self.structured.append(report)
+        del self.structured[:-_MOST_REPORTS]
+
     def end(self, result: ToolResult, *, from_subagent: bool) -> ObservedCall | None:
         """Note a result; ``None`` when its call had already ended, or when it names no call.
 
-        A result without a known call proves that there was one.
+        A result without a known call proves that there was one. Once there are too many calls, a result of another one
+        counts each time that it comes: whether its call was allowed is to be seen all the same.
         """
         known = self.calls.get(result.tool_use_id)
         if not result.tool_use_id or (known is not None and known.ended):
@@ -373,16 +403,20 @@ class CallTally(msgspec.Struct, kw_only=True):
                 tool_use_id=result.tool_use_id, name=UNKNOWN_TOOL, input={}, from_subagent=from_subagent
             )
         ended = replace(known, ended=True, is_error=result.is_error)
-        self.calls[result.tool_use_id] = ended
         self.results += 1
+        if result.tool_use_id in self.calls or not self.is_full:
+            self.calls[result.tool_use_id] = ended
         return ended
 
     def onto(self, transcript: Transcript) -> Transcript:
         """Return ``transcript`` with a copy of the calls so far, which later frames do not change."""
+        note = f"calls-truncated: {self.uncounted} calls after the first {MOST_CALLS} are only counted"
         return replace(
             transcript,
+            warnings=(*transcript.warnings, note) if self.uncounted else transcript.warnings,
             tool_calls=MappingProxyType(dict(self.calls)),
             structured_calls=tuple(self.structured),
+            tool_calls_uncounted=self.uncounted,
             background_launches=self.launches,
             ask_user_question=self.asks_user,
         )
@@ -394,6 +428,9 @@ class CallTally(msgspec.Struct, kw_only=True):
 _SYNTHETIC: Final = "<synthetic>"
 """The model of messages that the CLI wrote itself."""
 
+_OTHERS: Final = "<others>"
+"""Id and model of the entry for all messages that came after the most that are distinguished."""
+
 
 class UsageTally(msgspec.Struct, kw_only=True):
     """Accumulates usage by message: all that is known where no result line came and no meter counted.
@@ -402,20 +439,43 @@ class UsageTally(msgspec.Struct, kw_only=True):
     distinguish messages. Side requests are not in the stream, and for a message that was cut off the usage is too low.
     """
 
-    messages: dict[str, tuple[str, Mapping[str, object]]] = msgspec.field(default_factory=dict)
-    """Model and usage by message id; the latest one counts. Read only at the end, since messages repeat."""
+    messages: dict[str, MessageUsage] = msgspec.field(default_factory=dict)
+    """By message id, without the latest message; the latest usage of each counts."""
+
+    _latest: tuple[str, str, Mapping[str, object]] | None = None  # id, model, usage: read when another one comes
 
     def message(self, body: Mapping[str, object]) -> None:
         """Take the message of an ``assistant`` frame, also of a subagent."""
         key, model, usage = as_text(body.get("id")), as_text(body.get("model")), body.get("usage")
         if key is None or model is None or model == _SYNTHETIC or not isinstance(usage, dict):
             return
-        self.messages[key] = (model, usage)
+        if self._latest is not None and self._latest[0] != key:
+            self._read_latest()
+        self._latest = (key, model, usage)
 
     def onto(self, transcript: Transcript) -> Transcript:
         """Return ``transcript`` with the usage so far."""
-        used = (MessageUsage(model=model, usage=_used(usage)) for model, usage in self.messages.values())
-        return replace(transcript, messages_used=tuple(used))
+        self._read_latest()
+        return replace(transcript, messages_used=tuple(self.messages.values()))
+
+    def _read_latest(self) -> None:
+        """Note the usage of the latest message; those after the first `MOST_CALLS` share an entry of unknown price."""
+        if self._latest is None:
+            return
+        key, model, usage = self._latest
+        self._latest = None
+        used = _used(usage)
+        if key in self.messages or len(self.messages) < MOST_CALLS:
+            self.messages[key] = MessageUsage(model=model, usage=used)
+            return
+        others = self.messages.get(_OTHERS)
+        if others is not None:
+            used = TokenUsage(
+                input_tokens=others.usage.input_tokens + used.input_tokens,
+                output_tokens=others.usage.output_tokens + used.output_tokens,
+                cache_read_tokens=others.usage.cache_read_tokens + used.cache_read_tokens,
+            )
+        self.messages[_OTHERS] = MessageUsage(model=_OTHERS, usage=used)
 
 
 def _used(usage: Mapping[str, object]) -> TokenUsage:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
 import pytest
 
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.sessions import Outcome
-from claudeops.policy.repetition import STOPPED_AFTER
+from claudeops.engine.gate.gate import CallWatch
+from claudeops.formats.stream import ToolEnded, ToolStarted
+from claudeops.formats.stream.tallies import HELD_INPUT_BYTES, MOST_CALLS
+from claudeops.policy.repetition import STOPPED_AFTER, Repetition
 from claudeops.structs import replace
 from support.estate import Estate, deliver, look, report
 
@@ -182,3 +189,37 @@ async def test_after_a_valid_report_nothing_runs(estate: Estate) -> None:
 async def test_a_report_that_was_not_taken_ends_nothing(estate: Estate, first: dict[str, object]) -> None:
     ending = await estate.run(first, look("toolu_2"), deliver(report()))
     assert (ending.outcome, ending.calls_ran) == (Outcome.SUCCESS, 1)
+
+
+# --- as many calls as a CLI invents -------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
+
+
+def watch(allowed: set[str]) -> CallWatch:
+    gate = SimpleNamespace(allowed=allowed, asked=set(), repetition=Repetition(), ended=lambda *_, **__: None)
+    return CallWatch(gate=gate)  # type: ignore[arg-type]  # all of it that is needed
+
+
+def test_inputs_that_wait_for_a_refusal_are_held_up_to_a_bound_the_latest_longest() -> None:
+    seen = watch(set())
+    for number in range(200):
+        given = {"content": f"{number} " + "x" * 100_000}
+        seen.started(ToolStarted(tool_use_id=f"t{number}", name="Write", input=given))
+    held = sum(sys.getsizeof((call.input or {}).get("content", "")) for call in seen._started.values())
+    assert held < HELD_INPUT_BYTES + 100_000
+    for name in ("t0", "t199"):
+        refused = ToolEnded(tool_use_id=name, is_error=True, text="<tool_use_error>no such tool</tool_use_error>")
+        assert seen.ended(refused, NOW, stopping=False) is None
+    first, last = (refusal.call for refusal in seen.refusals)
+    assert (first.tool_name, first.input) == ("Write", {})
+    assert str(last.input["content"]).startswith("199 ")
+
+
+def test_ends_of_allowed_calls_are_kept_however_many_others_there_are() -> None:
+    seen = watch({"allowed"})
+    for number in range(MOST_CALLS + 10):
+        seen.ended(ToolEnded(tool_use_id=f"t{number}", is_error=True, text=""), NOW, stopping=True)
+    seen.ended(ToolEnded(tool_use_id="allowed", is_error=False, text=""), NOW, stopping=True)
+    assert len(seen.ends) == MOST_CALLS + 1
+    assert seen.ends[-1].tool_use_id == "allowed"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from claudeops.domain.calls import ToolCall, Verdict
+from claudeops.domain.stream.transcript import ObservedCall
 from claudeops.engine.control import StopControl
 from claudeops.engine.recovery.replay import LogRead, read_log
+from claudeops.engine.session.files import LoggedInputs
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.formats.stream.tallies import HELD_INPUT_BYTES
 from claudeops.policy.tiers import JudgeScope, judge, tier_policy
 from claudeops.structs import replace
 from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
+from support.streams import called
 
 pytestmark = pytest.mark.anyio
 
@@ -159,3 +165,39 @@ async def test_the_log_of_a_dead_daemon_is_weighed_like_a_live_session(estate: E
         assert read.ending.looks == ending.looks
         await estate.store.queue.finish(read.ending, rules=estate.context.rules)
         assert estate.row(session.id)["decision_reason"] == decision
+
+
+# --- more input than is held --------------------------------------------------------------------------
+
+
+def flood() -> Mapping[str, object]:
+    """Return a step: calls that nothing comes of, with as much input as is held for a session."""
+    lengths = [200_000] * (HELD_INPUT_BYTES // 200_000) + [1000] * 200 + [1] * 50
+    calls = (called(f"flood{number}", "Bash", {"command": "x" * length}) for number, length in enumerate(lengths))
+    return {"raw": "".join(f"{json.dumps(call)}\n" for call in calls)}
+
+
+async def test_look_after_more_input_than_is_held_is_read_in_the_log_and_believed(estate: Estate) -> None:
+    estate.with_judge(as_shipped)
+    estate.script(flood(), RESTART, seeing(), WELL)
+    session = await estate.claim((await estate.queue(2, REQUEST)).id)
+    ending = await SessionRunner(context=estate.context).run(session, StopControl())
+    assert [look.tool_use_id for look in ending.looks] == ["look"]
+    read = await read_log(session, estate.context)
+    assert isinstance(read, LogRead)
+    assert read.ending.looks == ending.looks
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
+    assert estate.row(session.id)["decision_reason"] == "healthy"
+
+
+async def test_input_in_a_log_that_is_gone_or_another_is_no_evidence(estate: Estate, tmp_path: Path) -> None:
+    call = ObservedCall(tool_use_id="look", name="Bash", input={}, line=2)
+    log = tmp_path / "session-000001.ndjson"
+    inputs = LoggedInputs(log, estate.context.clis.harnesses["claude"], estate.context.redactor)
+    assert await inputs.find(call) is None
+    lines = ({"type": "system"}, called("look", "Bash", {"command": "uptime"}), called("other"))
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    found = await inputs.find(call)
+    assert found == ToolCall(tool_use_id="look", tool_name="Bash", input={"command": "uptime"})
+    for elsewhere in (1, 3, 4):
+        assert await inputs.find(replace(call, line=elsewhere)) is None

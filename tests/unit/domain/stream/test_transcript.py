@@ -183,10 +183,11 @@ def test_what_is_kept_in_memory_has_an_end_and_what_is_counted_has_not() -> None
     feed(builder, result(structured_output={"summary": "kept"}), size=half)
     transcript = builder.close()
     assert transcript.text == "one"
-    assert [(call.input, call.ended) for call in transcript.tool_calls.values()] == [
-        ({"content": "x"}, False),
-        ({}, True),
-        ({}, False),
+    # The first is to be read in the log, where it is line 2; the others do not count.
+    assert [(call.input, call.line, call.ended) for call in transcript.tool_calls.values()] == [
+        ({}, 2, False),
+        ({}, None, True),
+        ({}, None, False),
     ]
     assert transcript.structured_calls == ()
     assert transcript.structured_outputs == ({"summary": "kept"},)

@@ -20,6 +20,7 @@ from claudeops.formats.report.candidate import _LEVELS
 from claudeops.formats.report.markers import read_markers
 from claudeops.formats.stream import RETAINED_BYTES, StreamEvent, Transcript, TranscriptBuilder
 from claudeops.formats.stream.framing import StreamFrame
+from claudeops.formats.stream.tallies import HELD_INPUT_BYTES, MOST_CALLS
 from claudeops.harness.codex_frames import CodexReader
 from claudeops.text import redact
 from claudeops.text.redact import MASK, Redactor
@@ -263,6 +264,8 @@ def test_limits_are_those_of_the_code() -> None:
     assert told == [
         RETAINED_BYTES,
         REPORT_CHARACTERS,
+        MOST_CALLS,
+        HELD_INPUT_BYTES,
         TEXT_CHARACTERS,
         failure.ERROR_CHARS,
         writer._STDERR_LIMIT_BYTES,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
 from claudeops.domain.chains.failure import suspect
-from claudeops.domain.report.report import REPORT_CHARACTERS
-from claudeops.domain.stream.transcript import TEXT_CHARACTERS, Transcript, abridged
+from claudeops.domain.report.report import REPORT_CHARACTERS, STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.spending.prices import price_of
+from claudeops.domain.stream.transcript import TEXT_CHARACTERS, ObservedCall, Transcript, abridged
 from claudeops.formats.report.extraction import extract
 from claudeops.formats.report.markers import read_markers
-from claudeops.formats.stream import TranscriptBuilder, decode
-from claudeops.formats.stream.tallies import TextLimits, TextTally
+from claudeops.formats.stream import ToolEnded, TranscriptBuilder, decode
+from claudeops.formats.stream.tallies import MOST_CALLS, TextLimits, TextTally
 from claudeops.structs import replace
-from support.reports import HEALTHY, SCHEMA
-from support.streams import INIT, as_line, result, said
+from support.reports import HEALTHY, SCHEMA, with_summary
+from support.streams import INIT, answered, as_line, called, result, said, transcript_of
 
 SMALL = TextLimits(text=60, report=200, lines=100_000, texts=50, pieces=3, together=40)
 _LINES = (
@@ -189,3 +190,88 @@ def test_message_makes_the_pieces_before_it_superfluous() -> None:
     pieces = [as_line({"type": "text", "delta": "word " * 100}) for _ in range(4_000)]
     held, _ = held_after([*pieces, as_line(INIT), as_line(said("whole")), *pieces, as_line(result())])
     assert held < MIB // 4
+
+
+# --- what a CLI invents -------------------------------------------------------------------------------
+
+
+def using(number: int) -> bytes:
+    usage = {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 3}
+    message = {"id": f"msg_{number}", "model": "claude-haiku-5-5", "usage": usage, "content": []}
+    return as_line({"type": "assistant", "message": message})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(lambda number: as_line(called(f"toolu_{number}")), id="calls"),
+        pytest.param(lambda number: as_line(called("", f"tool{number}")), id="calls without an id"),
+        pytest.param(lambda number: as_line(answered(f"toolu_{number}")), id="results"),
+        pytest.param(using, id="messages with usage"),
+        pytest.param(lambda number: as_line(called(f"toolu_{number}", STRUCTURED_OUTPUT_TOOL, HEALTHY)), id="reports"),
+    ],
+)
+def test_ids_that_a_cli_invents_take_no_more_memory_than_those_that_are_distinguished(
+    line: Callable[[int], bytes],
+) -> None:
+    held, _ = held_after(line(number) for number in range(MOST_CALLS))
+    held_of_more, _ = held_after(line(number) for number in range(3 * MOST_CALLS))
+    assert held_of_more < held + MIB // 2
+    assert held < 12 * MIB
+
+
+def test_inputs_of_calls_are_held_up_to_a_bound_and_then_found_by_their_lines() -> None:
+    given = {"content": "x" * 5_000}
+    lines = [as_line(called(f"toolu_{number}", "Write", given)) for number in range(2_000)]
+    held, _ = held_after(lines)
+    assert held < 6 * MIB
+    builder = TranscriptBuilder()
+    for line in lines:
+        builder.feed(decode(line))
+    calls = list(builder.close().tool_calls.values())
+    assert all((call.input == given) == (call.line is None) for call in calls)
+    assert [call.line for call in calls if call.line is not None] == list(range(1, 2_001))[-sum(map(has_line, calls)) :]
+
+
+def has_line(call: ObservedCall) -> bool:
+    return call.line is not None
+
+
+def test_calls_beyond_the_bound_are_counted_and_a_report_after_them_counts() -> None:
+    builder = TranscriptBuilder()
+    for number in range(MOST_CALLS + 5):
+        builder.feed(decode(as_line(called(f"toolu_{number}"))))
+    builder.feed(decode(as_line(called("report", STRUCTURED_OUTPUT_TOOL, HEALTHY))))
+    transcript = builder.close()
+    assert transcript.tool_calls_seen == MOST_CALLS + 6
+    assert transcript.structured_calls == (HEALTHY,)
+    assert transcript.warnings == (f"calls-truncated: 6 calls after the first {MOST_CALLS} are only counted",)
+
+
+def test_result_of_a_call_beyond_the_bound_is_shown_all_the_same() -> None:
+    builder = TranscriptBuilder()
+    for number in range(MOST_CALLS):
+        builder.feed(decode(as_line(called(f"toolu_{number}"))))
+    (fact,) = builder.feed(decode(as_line(answered("another"))))
+    assert isinstance(fact, ToolEnded)
+    assert fact.tool_use_id == "another"
+
+
+def test_tokens_of_all_messages_are_known_and_the_cost_of_too_many_is_not() -> None:
+    builder = TranscriptBuilder()
+    for number in range(MOST_CALLS + 7):
+        builder.feed(decode(using(number)))
+    used = builder.close().messages_used
+    assert sum(each.usage.input_tokens for each in used) == 10 * (MOST_CALLS + 7)
+    assert price_of(used[0].model) is not None
+    assert price_of(used[-1].model) is None
+
+
+def test_report_of_many_result_lines_is_the_first_that_is_valid_and_the_latest_is_kept() -> None:
+    reports = [with_summary(f"report {number}") for number in range(300)]
+    transcript = transcript_of(*(result(structured_output=report) for report in reports))
+    assert transcript.structured_outputs[0] == reports[0]
+    assert transcript.structured_outputs[-50:] == tuple(reports[-50:])
+    assert len(transcript.structured_outputs) == 100
+    whole = extract(Transcript(structured_outputs=tuple(reports)), SCHEMA, legacy_markers=True)
+    assert extract(transcript, SCHEMA, legacy_markers=True) == whole
