@@ -1,4 +1,4 @@
-"""In which namespace a daemon's pid means something."""
+"""In which namespace a daemon's pid means something, which daemon a command is for, and which one has taken it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -6,7 +6,7 @@ from alembic import op
 revision = "0035"
 down_revision = "0034"
 
-_ADDED = (("instances", "pid_namespace"),)
+_ADDED = (("instances", "pid_namespace"), ("commands", "for_owner"), ("commands", "taken_by"))
 
 
 def upgrade() -> None:

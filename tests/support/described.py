@@ -42,7 +42,7 @@ from support.listening import SIGNING, bearer, secret_of, token_for
 from support.lived_in import log_of, something_of_everything, with_log
 from support.paged import SiteDoor, secret_for, site_door
 from support.policy_in_force import policy_in
-from support.store_values import NOW
+from support.store_values import NOW, OWNER
 from support.waiting import PATIENCE_SECONDS
 
 KNOWN: Final[Mapping[str, Mapping[str, str | int]]] = {
@@ -143,7 +143,7 @@ def _quarantine(connection: Connection) -> None:
 async def _take_commands(site: SiteDoor) -> None:
     """Take what the daemon is asked for, as one that runs would: at once, without a word about what came of it."""
     while True:
-        for one in await site.store.commands.take(now=NOW):
+        for one in await site.store.commands.take(OWNER.name, now=NOW):
             await site.store.commands.finish(one.id, taken_at=NOW, result="done", error=None, now=NOW)
         await anyio.sleep(0.05)
 

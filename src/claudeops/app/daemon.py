@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -313,7 +313,7 @@ def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
         running=running,
         rules=node.context.current_rules,
         clock=node.clock,
-        started_at=datetime.fromtimestamp(node.owner.process_started_at, UTC),
+        owner=node.owner,
         log=node.log,
         waiter=node.wake_ups.waiter(own=False),
     )

@@ -1,7 +1,10 @@
 """Commands of operators to a running daemon: rows of ``commands``, written by another process.
 
 A command is asked for, taken by the daemon, and ended with its result or with the reason why there is none. A daemon
-may die between any two of these: `lost_because` says what its successor makes of what it finds.
+may die between any two of these: `lost_because` says what another one makes of what it finds.
+
+One that is about whatever runs is written once for every daemon that lives. One that names a session or a chain is for
+the daemon that runs it, which passes it on to others that run what is left of it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, object] = msgspec.field(default_factory=dict)
     requested_by: str | None
     requested_at: datetime
+    for_owner: str | None = None  # the daemon that it is for; None: any
     taken_at: datetime | None = None  # by a daemon; in what a daemon takes: by an earlier one that never ended it
     ended_at: datetime | None = None
     result: str | None = None  # what came of it, one sentence
@@ -62,13 +66,14 @@ def stop_target(arguments: Mapping[str, object]) -> StopTarget | None:
             return None
 
 
-def lost_because(command: Command, *, daemon_started_at: datetime) -> str | None:
+def lost_because(command: Command, *, daemon: str, daemon_started_at: datetime) -> str | None:
     """Return why a daemon must not carry out a command that it has found; ``None``: it carries it out.
 
-    A command that names what it is about means the same under the next daemon, and is done, or done again. One that
-    is about whatever ran at that moment would hit sessions that nobody meant.
+    A command that names what it is about means the same under another daemon, and is done, or done again. One that is
+    about whatever ran at that moment would hit sessions that nobody meant.
     """
-    meant_for_this_one = command.taken_at is None and command.requested_at >= daemon_started_at
-    if meant_for_this_one or command.name != CommandName.STOP_SESSIONS:
+    came_later = command.for_owner is None and command.requested_at >= daemon_started_at
+    is_for_this_one = came_later or command.for_owner == daemon
+    if command.name != CommandName.STOP_SESSIONS or (command.taken_at is None and is_for_this_one):
         return None
     return "the daemon that it was meant for ended first, and the sessions of that daemon with it"

@@ -207,10 +207,10 @@ class Queue:
 
     async def end_queued(
         self, target: StopTarget, *, why: str, rules: EscalationRules, now: datetime
-    ) -> tuple[Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[int], Mapping[int, str]]:
         """End what is queued of a session or chain, as ``cancelled`` with ``why`` as its error, in one transaction.
 
-        Returns the ids of the sessions that it has ended, and of those that run.
+        Returns the ids of the sessions that it has ended, and those that run, each with its owner's name.
         """
         column, key = (
             (sessions.c.root_session_id, target.chain)
@@ -219,15 +219,14 @@ class Queue:
         )
         unended = select(sessions).where(column == key, sessions.c.status != Status.ENDED.value).order_by(sessions.c.id)
 
-        def end(connection: Connection) -> tuple[Sequence[int], Sequence[int]]:
-            found = [to_session(row) for row in connection.execute(unended)]
-            queued = [session for session in found if session.status is Status.QUEUED]
+        def end(connection: Connection) -> tuple[Sequence[int], Mapping[int, str]]:
+            rows = connection.execute(unended).all()
+            queued = [to_session(row) for row in rows if row.status == Status.QUEUED.value]
             ended = [session for session in queued if change(connection, session, cancelled_values(why, now=now))]
             for session in ended:
                 end_chain(connection, session, rules=rules, at=now)
-            return [session.id for session in ended], [
-                session.id for session in found if session.status is Status.RUNNING
-            ]
+            running = {row.id: row.owner for row in rows if row.status == Status.RUNNING.value}
+            return [session.id for session in ended], running
 
         return await self._database.write(end)
 

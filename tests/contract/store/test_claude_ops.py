@@ -15,7 +15,7 @@ from claudeops.store.claude_ops.takeover import Takeover, TakeoverResult
 from claudeops.store.store import Store
 from claudeops.text.redact import Redactor
 from support.claude_ops import ROWS, old_database
-from support.store_values import NOW, RULES, after, check, ending, report, started
+from support.store_values import NOW, OWNER, RULES, after, check, ending, report, started
 from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
@@ -133,7 +133,7 @@ async def test_a_second_time_takes_nothing_even_from_a_copy(store: Store, databa
 
     assert (again.done_at, dict(again.taken)) == (NOW, {})
     assert len(database.rows("sessions")) == 5
-    assert await store.commands.take(now=after(days=2), again=True) == ()
+    assert await store.commands.take(OWNER.name, now=after(days=2), again=True) == ()
 
 
 async def test_what_was_seen_here_is_newer_than_what_is_taken_over(

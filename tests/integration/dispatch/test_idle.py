@@ -30,7 +30,7 @@ from claudeops.notify.sender import LOOK_SECONDS, NoticeSender
 from claudeops.store.store import Store
 from claudeops.tasks import Waiter
 from claudeops.wording.notices.texts import Wording
-from support.store_values import NOW, RULES, wanted
+from support.store_values import NOW, OWNER, RULES, wanted
 from support.stores import Database, opened
 from support.waiting import until
 
@@ -66,7 +66,7 @@ def runner(store: Store, waiter: Waiter) -> CommandRunner:
         running=RunningSessions(),
         rules=lambda: RULES,
         clock=Clock(),
-        started_at=NOW,
+        owner=OWNER,
         log=logs.get_logger(),
         waiter=waiter,
     )

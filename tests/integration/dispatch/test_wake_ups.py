@@ -99,7 +99,7 @@ async def test_an_operators_row_is_found_at_once_although_the_next_look_is_hours
             await shell.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
             await waiter.pause(HOURS)
         await shell.close()
-        assert [command.requested_by for command in await daemons.commands.take(now=NOW)] == ["ada"]
+        assert [command.requested_by for command in await daemons.commands.take(OWNER.name, now=NOW)] == ["ada"]
 
 
 async def test_an_operators_row_is_found_by_looking_where_no_wake_up_can_come(

@@ -28,7 +28,7 @@ from support.checkout import ROOT
 from support.listening import Answered, bearer, token_for
 from support.lived_in import QUEUED, something_of_everything
 from support.paged import KEY, SiteDoor, site_door
-from support.store_values import NOW, claimed
+from support.store_values import NOW, OWNER, claimed
 from support.waiting import PATIENCE_SECONDS
 
 PARAMS: Final = {"id": "1", "number": "1"}
@@ -229,7 +229,7 @@ async def test_a_running_session_is_the_daemons_to_stop_and_its_end_is_not_waite
         with anyio.fail_after(PATIENCE_SECONDS):
             while not taken:
                 await anyio.lowlevel.checkpoint()
-                taken = await site.store.commands.take(now=NOW)
+                taken = await site.store.commands.take(OWNER.name, now=NOW)
         assert [dict(one.arguments) for one in taken] == [{"session_id": running.id}]
         assert taken[0].requested_by == "ada"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import anyio
@@ -21,6 +21,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget, lost_because, stop_target
+from claudeops.domain.owner import Owner
 from claudeops.engine.control import RunningSessions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -41,7 +42,7 @@ _SIGNS_IN_TIME: Final = 3
 class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
     """Takes the commands of operators and carries them out, each beside the others.
 
-    A command that was taken stays on record as taken until it is ended. If the daemon goes in between, the next one
+    A command that was taken stays on record as taken until it is ended. If the daemon dies in between, another one
     finds it: it does it again, or ends it as lost.
     """
 
@@ -50,7 +51,7 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
     running: RunningSessions
     rules: Callable[[], EscalationRules]  # as they are now: the estate may change
     clock: Clock
-    started_at: datetime  # of this daemon's process
+    owner: Owner  # this daemon
     log: Logger
     waiter: Waiter = msgspec.field(default_factory=Waiter)  # for commands
 
@@ -62,7 +63,7 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
             while True:
                 try:
                     now = self.clock.now()
-                    for command in await self.commands.take(now=now, again=again):
+                    for command in await self.commands.take(self.owner.name, now=now, again=again):
                         tasks.start_soon(self._carry_out, command, now)
                     again = False
                 except StoreError as error:
@@ -74,7 +75,8 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
     async def _carry_out(self, command: Command, taken_at: datetime) -> None:
         result: str | None
         error: str | None
-        lost = lost_because(command, daemon_started_at=self.started_at)
+        began = datetime.fromtimestamp(self.owner.process_started_at, UTC)
+        lost = lost_because(command, daemon=self.owner.name, daemon_started_at=began)
         if lost is not None:
             self.log.warning(LogEvent.ORDER_LOST, order=command.name, requested_by=command.requested_by, reason=lost)
             result, error = None, f"lost: {lost}"
@@ -99,24 +101,30 @@ class CommandRunner(msgspec.Struct, frozen=True, kw_only=True):
                 target = stop_target(command.arguments)
                 if target is None:
                     return None, "it does not say which session or chain is meant"
-                return await self._stop(target, why=f"cancelled: stopped by {command.requested_by}"), None
+                return await self._stop(command, target), None
             case _:
                 return None, "this release does not know the order"
 
-    async def _stop(self, target: StopTarget, *, why: str) -> str:
+    async def _stop(self, command: Command, target: StopTarget) -> str:
         """End what is queued, stop what runs, and go on until nothing is left: a session that ends may queue another.
 
-        What runs is asked of the database: a session that was claimed just now is not among the running ones yet.
+        What runs is asked of the database: a session that was claimed just now is not among the running ones yet. What
+        another daemon runs, or has taken over or claimed meanwhile, that one is to stop.
         """
+        why = f"cancelled: stopped by {command.requested_by}"
         ended: set[int] = set()
         stopped: set[int] = set()
+        reached = {self.owner.name}
         while True:
-            queued, running = await self.queue.end_queued(target, why=why, rules=self.rules(), now=self.clock.now())
+            now = self.clock.now()
+            queued, running = await self.queue.end_queued(target, why=why, rules=self.rules(), now=now)
             ended |= set(queued)
             stopped |= set(running)
             if not running:
                 break
             self.running.stop(running, StopCause.STOPPED)
+            if others := set(running.values()) - reached:
+                reached |= await self.commands.pass_on(command, owners=others, now=now)
             await anyio.sleep(STOP_LOOK_SECONDS)
         parts = [
             *([f"stopped {_sessions(stopped)}"] if stopped else []),

@@ -6,7 +6,7 @@ was withdrawn; it is under way; it is done; nothing came of it; the daemon ended
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ import msgspec
 from claudeops.domain.commands import Command, CommandName
 from claudeops.store.commands import Commands
 from claudeops.store.locks import claim_watch
+from claudeops.structs import replace
 
 Served = Callable[[], Awaitable[bool]]
 """Returns whether a daemon runs on the database."""
@@ -43,6 +44,12 @@ class ShellAnswer(StrEnum):
     DONE = "done"
     FAILED = "failed"  # the daemon says why
     DAEMON_GONE = "daemon_gone"  # it ended after it was asked; the next one does it, or says that it is lost
+
+
+_FROM_WORST: Final = (
+    *(ShellAnswer.NO_DAEMON, ShellAnswer.NOT_TAKEN, ShellAnswer.DAEMON_GONE),
+    *(ShellAnswer.UNDER_WAY, ShellAnswer.FAILED, ShellAnswer.DONE),
+)
 
 
 class ShellRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +87,7 @@ async def ask_daemon(
     taken_seconds: float = TAKEN_SECONDS,
     done_seconds: float = DONE_SECONDS,
 ) -> ShellRequest:
-    """Send a command to the daemon on the database, and wait for what comes of it.
+    """Send a command to the daemons on the database that it is for, and wait for what comes of it.
 
     A command that was not taken in time is withdrawn, so that it surprises nobody later. Raises `StoreError`.
     """
@@ -88,30 +95,43 @@ async def ask_daemon(
         return ShellRequest(
             answer=ShellAnswer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it."
         )
-    command_id = await commands.request(name, by=by, now=now(), arguments=arguments or {})
-    found = await _until(commands, command_id, lambda command: command.taken_at is not None, served, taken_seconds)
-    if found is not None and found.taken_at is None:
-        why = f"withdrawn: no daemon took it up within {taken_seconds:g} s"
-        if await commands.withdraw(command_id, why=why, now=now()):
-            return _not_taken(command_id, served=await served(), seconds=taken_seconds)
-    found = await _until(commands, command_id, lambda command: command.ended_at is not None, served, done_seconds)
-    return _answer(found, command_id, served=await served())
+    ids = await commands.request(name, by=by, now=now(), arguments=arguments or {})
+    found = await _until(commands, ids, lambda command: command.taken_at is not None, served, taken_seconds)
+    withdrawn = set[int]()
+    for command in found:
+        if command is not None and command.taken_at is None:
+            why = f"withdrawn: no daemon took it up within {taken_seconds:g} s"
+            if await commands.withdraw(command.id, why=why, now=now()):
+                withdrawn.add(command.id)
+    left = [command_id for command_id in ids if command_id not in withdrawn]
+    found = await _until(commands, left, lambda command: command.ended_at is not None, served, done_seconds)
+    is_served = await served()
+    answers = [_not_taken(command_id, served=is_served, seconds=taken_seconds) for command_id in sorted(withdrawn)]
+    answers += [_answer(command, command_id, served=is_served) for command_id, command in zip(left, found, strict=True)]
+    return _all_of(answers)
 
 
 async def _until(
-    commands: Commands, command_id: int, holds: Callable[[Command], bool], is_served: Served, seconds: float
-) -> Command | None:
-    """Return the command once it is as wanted, or as it is when time is up or the daemon has gone."""
-    found, pause = None, FIRST_LOOK_SECONDS
+    commands: Commands, ids: Sequence[int], holds: Callable[[Command], bool], is_served: Served, seconds: float
+) -> Sequence[Command | None]:
+    """Return the commands once all are as wanted, or as they are when time is up or no daemon is left."""
+    found: list[Command | None] = [None for _ in ids]
+    pause = FIRST_LOOK_SECONDS
     with anyio.move_on_after(seconds):
-        while True:
+        while ids:
             served = await is_served()  # before the look, so that the look sees the daemon's last word
-            found = await commands.find(command_id)
-            if found is None or holds(found) or not served:
+            found = [await commands.find(command_id) for command_id in ids]
+            if all(command is None or holds(command) for command in found) or not served:
                 break
             await anyio.sleep(pause)
             pause = min(pause * 2, LOOK_SECONDS)
     return found
+
+
+def _all_of(answers: Sequence[ShellRequest]) -> ShellRequest:
+    """Return one answer for those of several daemons: as good as the worst, with the words of each."""
+    worst = min(answers, key=lambda each: _FROM_WORST.index(each.answer))
+    return replace(worst, says=" ".join(each.says for each in answers)) if len(answers) > 1 else worst
 
 
 def _not_taken(command_id: int, *, served: bool, seconds: float) -> ShellRequest:

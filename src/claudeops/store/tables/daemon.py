@@ -26,6 +26,16 @@ commands: Final = table(
     Column("requested_by", Name, comment="the user who wants it; null: not known"),
     Column("requested_at", UtcDateTime, nullable=False, comment="when it was requested"),
     Column(
+        "for_owner",
+        Name,
+        comment="the daemon that it is for, as in `instances`; another one takes it when that is dead; null: any",
+    ),
+    Column(
+        "taken_by",
+        Name,
+        comment="the daemon that took it, as in `instances`; when that is dead, another takes it again; null: none has",
+    ),
+    Column(
         "taken_at",
         UtcDateTime,
         comment="when a daemon took it, at most a second later; null and ended: withdrawn, because none took it up",

@@ -16,11 +16,13 @@ from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.commands import Command, CommandName, StopTarget
+from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Outcome, Session, Status
 from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.daemon.commands import CommandRunner
 from claudeops.store.store import Store
-from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
+from claudeops.structs import replace
+from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, alarm, claimed, ending, wanted
 from support.stores import Database, opened
 from support.waiting import until, until_it
 
@@ -79,14 +81,14 @@ def logged() -> io.StringIO:
 
 
 @asynccontextmanager
-async def daemon(store: Store, ends: Ends, *, started_at: datetime = NOW) -> AsyncIterator[None]:
+async def daemon(store: Store, ends: Ends, *, started_at: datetime = NOW, owner: Owner = OWNER) -> AsyncIterator[None]:
     runner = CommandRunner(
         commands=store.commands,
         queue=store.queue,
         running=ends.running,
         rules=lambda: RULES,
         clock=StandingClock(),
-        started_at=started_at,
+        owner=replace(owner, process_started_at=started_at.timestamp()),
         log=logs.get_logger(),
     )
     async with anyio.create_task_group() as tasks:
@@ -97,7 +99,8 @@ async def daemon(store: Store, ends: Ends, *, started_at: datetime = NOW) -> Asy
 
 
 async def asked(store: Store, target: StopTarget) -> int:
-    return await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=target.arguments)
+    (command,) = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=target.arguments)
+    return command
 
 
 async def ended(store: Store, command_id: int) -> Command:
@@ -178,7 +181,7 @@ async def test_what_came_of_a_command_that_was_taken_again_is_not_written_and_is
     async with daemon(store, ends):
         slow = await asked(store, StopTarget(chain=first.id))
         await until(lambda: '"order_taken"' in logged.getvalue())
-        (again,) = await store.commands.take(now=after(minutes=1), again=True)
+        (again,) = await store.commands.take(OTHER_OWNER.name, now=after(minutes=1))  # the first has no row: it is dead
         await store.commands.finish(
             again.id, taken_at=after(minutes=1), result="by another", error=None, now=after(minutes=2)
         )
@@ -199,7 +202,7 @@ def first_as_claimed(chain: Any) -> Session:
 @pytest.mark.parametrize("arguments", [{}, {"chain": "1"}, {"chain": 1, "session_id": 1}, {"service": 1}])
 async def test_a_stop_that_names_nothing_is_refused(store: Store, arguments: dict[str, object]) -> None:
     await queue(store)
-    command = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=arguments)
+    (command,) = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=arguments)
     async with daemon(store, Ends(store)):
         done = await ended(store, command)
     assert (done.result, done.error) == (None, "it does not say which session or chain is meant")
@@ -207,7 +210,7 @@ async def test_a_stop_that_names_nothing_is_refused(store: Store, arguments: dic
 
 
 async def test_a_command_of_a_newer_release_is_refused(store: Store, sqlite: Database) -> None:
-    command = await store.commands.request(CommandName.STOP, by="ada", now=NOW)
+    (command,) = await store.commands.request(CommandName.STOP, by="ada", now=NOW)
     sqlite.execute("UPDATE commands SET name = 'defragment'")
     async with daemon(store, Ends(store)):
         done = await ended(store, command)
@@ -217,7 +220,7 @@ async def test_a_command_of_a_newer_release_is_refused(store: Store, sqlite: Dat
 async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: Store) -> None:
     session = await queue(store)
     command = await asked(store, StopTarget(chain=session.id))
-    await store.commands.take(now=NOW)
+    await store.commands.take(OTHER_OWNER.name, now=NOW)
     async with daemon(store, Ends(store), started_at=after(minutes=1)):
         done = await ended(store, command)
     assert done.result == "took session 1 out of the queue"
@@ -227,9 +230,9 @@ async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: 
 async def test_a_stop_of_whatever_ran_is_lost_with_its_daemon_and_hits_no_session_of_the_next(
     store: Store, logged: io.StringIO, taken: bool
 ) -> None:
-    command = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    (command,) = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
     if taken:
-        await store.commands.take(now=NOW)
+        await store.commands.take(OTHER_OWNER.name, now=NOW)
     ends = Ends(store)
     await queue(store)
     session = await ends.claim()
@@ -246,7 +249,67 @@ async def test_a_stop_of_whatever_runs_reaches_the_daemon_that_it_was_meant_for(
     ends = Ends(store)
     await queue(store)
     _, control = ends.running[(await ends.claim()).id]
-    command = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    (command,) = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
     async with daemon(store, ends, started_at=datetime(2026, 3, 1, 11, 59, tzinfo=UTC)):
         done = await ended(store, command)
     assert (done.result, control.cause) == ("1 sessions were asked to stop", StopCause.PAUSED)
+
+
+def addressed(sqlite: Database) -> list[tuple[object, object, bool]]:
+    """Return for whom each command is, who took it, and whether it has ended."""
+    return [(row["for_owner"], row["taken_by"], row["ended_at"] is not None) for row in sqlite.rows("commands")]
+
+
+async def test_stop_of_a_session_reaches_whoever_runs_it_and_whoever_has_taken_it_over(
+    store: Store, sqlite: Database
+) -> None:
+    third = replace(OTHER_OWNER, name="node-3")
+    for owner in (OWNER, OTHER_OWNER, third):
+        await store.recovery.reconcile(owner, now=NOW, alive=lambda _: True)
+    session = await queue(store)
+    command = await asked(store, StopTarget(chain=session.id))  # while it is queued: any daemon may take it
+    (taken,) = await store.commands.take(OWNER.name, now=NOW)
+    sqlite.execute("UPDATE commands SET taken_at = NULL, taken_by = NULL")
+    assert await claimed(store, owner=OTHER_OWNER) is not None
+
+    async with daemon(store, Ends(store)):
+        await until(lambda: addressed(sqlite) == [(None, "node-1", False), ("node-2", None, False)])
+        await store.recovery.reconcile(third, now=NOW, alive=lambda owner: owner.name != OTHER_OWNER.name, starts=False)
+        await until(lambda: len(addressed(sqlite)) == 3)
+        (own,) = [row for row in sqlite.rows("sessions") if row["id"] == session.id]
+        assert own["owner"] == third.name
+        (orphan,) = await store.records.chain(session.id)
+        await store.queue.finish(ending(orphan, None, outcome=Outcome.CANCELLED), rules=RULES)
+        done = await ended(store, command)
+
+    assert (taken.id, done.result) == (command, "stopped session 1")
+    assert addressed(sqlite)[2][0] == third.name
+
+
+async def test_stop_that_is_for_another_daemon_is_left_to_it(store: Store, sqlite: Database) -> None:
+    for owner in (OWNER, OTHER_OWNER):
+        await store.recovery.reconcile(owner, now=NOW, alive=lambda _: True)
+    session = await queue(store)
+    assert await claimed(store, owner=OTHER_OWNER) is not None
+    await asked(store, StopTarget(session_id=session.id))
+
+    async with daemon(store, Ends(store)):
+        assert (await ended(store, await asked(store, StopTarget(chain=99)))).error is None
+
+    assert addressed(sqlite) == [("node-2", None, False), (None, "node-1", True)]
+
+
+async def test_stop_of_whatever_runs_that_was_for_a_dead_daemon_hits_no_session_of_another(
+    store: Store, sqlite: Database
+) -> None:
+    for owner in (OWNER, OTHER_OWNER):
+        await store.recovery.reconcile(owner, now=NOW, alive=lambda _: True)
+    own, others = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=after(minutes=1))
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: False, starts=False)
+    assert [row["owner"] for row in sqlite.rows("instances")] == ["node-1"]
+
+    async with daemon(store, Ends(store)):
+        answers = [await ended(store, command) for command in (own, others)]
+
+    assert [answer.result for answer in answers] == ["0 sessions were asked to stop", None]
+    assert str(answers[1].error).startswith("lost: the daemon that it was meant for ended first")

@@ -69,7 +69,7 @@ async def orders(estate: Estate, commands: Any) -> None:
         running=RunningSessions(),
         rules=lambda: estate.context.rules,
         clock=estate.context.clock,
-        started_at=now,
+        owner=estate.owner,
         log=estate.context.log,
     ).run()
 
