@@ -171,6 +171,7 @@ def _of_database(seen: Glance | None) -> Body:
         "probes_down": None if seen is None else plain(seen.probes_down),
         "incidents_open": None if seen is None else seen.incidents_open,
         "incidents": None if seen is None else plain(seen.incidents),
+        "under_repair": None if seen is None else plain(seen.under_repair),
         "sources_unreadable": None if seen is None else [visible(source) for source in seen.sources_unreadable],
         "notices_waiting": None if seen is None else seen.notices_waiting,
         "untold_since": None if seen is None else seen.untold_since,
@@ -270,6 +271,10 @@ def _open(seen: Glance, looks: Layout) -> Iterator[Fact]:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(seen.probes.items()))
         names = f": {', '.join(seen.probes_down)}" if down else ""
         yield "probes", TableCell(f"{counts}{names}", Style.BAD if down else Style.PLAIN)
+    for repair in seen.under_repair:
+        since = "" if repair.since is None else f" since {looks.time(repair.since)}"
+        until = f"ends by itself {looks.time(repair.ends_at)} if that gives no more sign"
+        yield "repair", f"{visible(repair.service)}, by chain {repair.chain} alone{since}; {until}"
     for one in seen.incidents:
         by = f", {visible(one.acked_by)} is on it" if one.acked_by else ""
         about = f"{one.incident} ({one.severity}): {visible(one.service)}, since {looks.time(one.opened_at)}{by}"

@@ -35,6 +35,9 @@ LEASE_SECONDS: Final = 15.0
 
 HOLD_SECONDS: Final = LEASE_SECONDS * 2 / 3
 """After which a daemon that could not renew a lease leaves its work alone: well before another may begin with it."""
+SERVICE_SECONDS: Final = 900.0
+"""How long the lease of a service outlives the last sign of its chain: longer than a call that the chain was allowed
+may still be under way (`claudeops.domain.gate.granted.GRANT_SECONDS`), whose daemon has died."""
 
 ALERTS: Final = "alerts"
 NOTICES: Final = "notices"
@@ -53,6 +56,15 @@ def probes_of(site: str | None) -> str:
 def service_lease(service: str) -> str:
     """Return the name of the lease of a service under repair; its owner is a chain."""
     return f"service:{service}"
+
+
+class ServiceLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A service under repair."""
+
+    service: str
+    chain: int  # by its first session
+    since: datetime | None  # its first action on the service; None: not on record
+    ends_at: datetime  # if the chain gives no more sign
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

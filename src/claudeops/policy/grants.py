@@ -7,6 +7,7 @@ Pure. Settled here:
   a follow-up only says where to look. What the session itself has seen does not
   count: that is its own word, and a session that may act on its own word may act on anything. A session that finds
   something new reports it, and the next session may act on it.
+- A service that another chain mends is left to it: one chain at a time has the lease of a service.
 - A service in its maintenance window is left alone, unless the policy says otherwise.
 - The actions of one call are counted together. Names are cut as their columns cut them, so that an overlong name is
   counted like any other.
@@ -30,6 +31,7 @@ from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import container_of, counted_by, names_of_container, other_names_of
 from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.owner import ServiceLease
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import LOWEST_TIER, Session
 from claudeops.structs import replace
@@ -82,6 +84,23 @@ def grant(
     if (held_back := _under_maintenance(actions, rules=rules, now=now)) is not None:
         return held_back
     return _within_limits(replace(verdict, actions=actions), ledger, rules=rules, now=now)
+
+
+def under_repair(verdict: Verdict, held: Mapping[str, ServiceLease]) -> GrantedVerdict | None:
+    """Refuse actions on services that another chain mends; ``None``: there is none among them."""
+    for action in verdict.actions:
+        lease = held.get(action.service)
+        if lease is None:
+            continue
+        since = "" if lease.since is None else f" since {lease.since:%Y-%m-%d %H:%M} UTC"
+        refusal = (
+            f"{action.kind} of {action.service} refused: chain {lease.chain} has it under repair{since}, and one chain "
+            "at a time changes a service; wait until that chain has ended, or escalate to people with what you see."
+        )
+        name = escalation.fingerprint("under_repair", action.service)
+        event = NewEvent(level=EventLevel.INFO, service=action.service, message=refusal, fingerprint=name)
+        return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=refusal), event=event)
+    return None
 
 
 def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:

@@ -22,8 +22,9 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.policy.audit import link, seal, tombstone_hash
-from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant
+from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant, under_repair
 from claudeops.store import queries
+from claudeops.store.acts.services import in_other_hands, take_services
 from claudeops.store.approvals import use_approval
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
@@ -68,7 +69,9 @@ class Calls:
 
         An allow or ask that carries actions is checked in the same transaction, against the chain's findings and the
         cooldown ledger: an action that is not granted makes it a deny (recorded as such; over a limit with a warning
-        event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
+        event). An allow takes the leases of the services that it changes, for the chain until that ends: where another
+        chain has one, it is a deny. The actions of an allow are reserved (``success`` null until `Queue.finish` settles
+        them).
         ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs instead, if it
         differs. With an ``approval``, whose proof the caller has checked, the allow uses it up; it becomes a deny if
         the row is no longer approved.
@@ -175,7 +178,7 @@ def _granted(
         return GrantedVerdict(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
     if not verdict.actions:
         return GrantedVerdict(verdict=verdict)
-    return grant(
+    granted = grant(
         verdict,
         session=session,
         findings=queries.findings(connection, session),
@@ -183,6 +186,13 @@ def _granted(
         rules=rules,
         now=now,
     )
+    changed = {action.service for action in granted.verdict.actions}
+    if not changed or rules.dry_run:
+        return granted
+    # A question to people takes nothing yet: it may wait for long.
+    look = take_services if granted.verdict.kind is VerdictKind.ALLOW else in_other_hands
+    held = look(connection, changed, session.root_session_id, now=now)
+    return under_repair(granted.verdict, held) or granted
 
 
 def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:

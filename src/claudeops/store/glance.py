@@ -105,6 +105,15 @@ class OpenIncident(msgspec.Struct, frozen=True, kw_only=True):
     acked_by: str | None
 
 
+class RepairNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A service that one chain alone may change now."""
+
+    service: str
+    chain: int
+    since: datetime | None  # its first action on the service
+    ends_at: datetime  # if the chain gives no more sign
+
+
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """What the database says."""
 
@@ -124,6 +133,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     probes_down: tuple[str, ...]  # some of them
     incidents: tuple[OpenIncident, ...]  # some of those that are open, the newest first
     incidents_open: int
+    under_repair: tuple[RepairNow, ...]
     sources_unreadable: tuple[str, ...]  # of alerts: whose latest body cannot be read
     notices_waiting: int  # that should have been told by now
     untold_since: datetime | None  # the oldest of them; None: there is none
@@ -161,6 +171,7 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
                 for row in ask(f"SELECT name FROM probes WHERE state = 'down' ORDER BY since LIMIT {_SHOWN}")  # noqa: S608 - a number of ours
             ),
             incidents=tuple(_incidents(ask)),
+            under_repair=tuple(_repairs(ask, now)),
             incidents_open=ask("SELECT count(*) FROM incidents WHERE status <> 'resolved'")[0][0],
             sources_unreadable=tuple(
                 row[0] for row in ask("SELECT source FROM alert_sources WHERE NOT readable ORDER BY source")
@@ -256,6 +267,20 @@ def _holds(ask: _Ask, now: datetime) -> Iterator[HoldNow]:
         kind = name.partition(_NODE_MARK)[0]
         if kind in _HOLDS and not lapsed:
             yield HoldNow(kind=kind, reason=reason, until=_at(until))
+
+
+def _repairs(ask: _Ask, now: datetime) -> Iterator[RepairNow]:
+    since = (
+        "SELECT min(a.timestamp) FROM cooldown_actions a JOIN sessions s ON s.id = a.session_id"
+        " WHERE s.root_session_id = CAST(l.owner AS INTEGER) AND a.service = substr(l.name, 9)"
+    )
+    rows = ask(
+        f"SELECT substr(l.name, 9), l.owner, ({since}), l.ends_at FROM leases l"  # noqa: S608 - our own words
+        " WHERE substr(l.name, 1, 8) = 'service:' AND l.owner IS NOT NULL AND l.ends_at > :now ORDER BY l.name",
+        now=now,
+    )
+    for service, chain, began, ends_at in rows:
+        yield RepairNow(service=service, chain=int(chain), since=_at(began), ends_at=_moment(ends_at))
 
 
 def _events(ask: _Ask) -> Iterator[OpenEvent]:

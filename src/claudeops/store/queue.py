@@ -22,6 +22,7 @@ from claudeops.domain.sessions import Decision, Ending, Finished, NewSession, Se
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import changes, holds, queries, spend
+from claudeops.store.acts.services import release_services
 from claudeops.store.alerts import announcements, incidents
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event
@@ -212,11 +213,9 @@ class Queue:
 
         Returns the ids of the sessions that it has ended, and those that run, each with its owner's name.
         """
-        column, key = (
-            (sessions.c.root_session_id, target.chain)
-            if target.session_id is None
-            else (sessions.c.id, target.session_id)
-        )
+        column, key = sessions.c.id, target.session_id
+        if key is None:
+            column, key = sessions.c.root_session_id, target.chain
         unended = select(sessions).where(column == key, sessions.c.status != Status.ENDED.value).order_by(sessions.c.id)
 
         def end(connection: Connection) -> tuple[Sequence[int], Mapping[int, str]]:
@@ -459,7 +458,8 @@ def _block(
 
 
 def end_chain(connection: Connection, ended: Session, *, rules: EscalationRules, at: datetime) -> None:
-    """Plan the look at what a chain has changed; call it when its last session has ended."""
+    """Give back what a chain has under repair, and plan the look at what it has changed; for its last session's end."""
+    release_services(connection, ended)
     changed, new = changes.plan_follow_up(connection, ended, rules=rules, at=at)
     if new is not None and new.not_before is not None:
         session_id = add_session(connection, new, now=at).id

@@ -36,6 +36,7 @@ from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
+from claudeops.store.acts.services import renew_services
 from claudeops.store.alerts import announcements
 from claudeops.store.approvals import deny_approvals
 from claudeops.store.calls import seal_results
@@ -48,7 +49,7 @@ from claudeops.store.queue import add_session, change, end_chain, existing
 from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import THEIR_NOW, has_clock, lost_values, note_life, taken_over_values
 from claudeops.store.tables import HEAD
-from claudeops.store.tables.daemon import instances
+from claudeops.store.tables.daemon import instances, leases
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
 from claudeops.structs import replace
@@ -56,10 +57,12 @@ from claudeops.text import json_text
 
 _CLOCK: Final = select(THEIR_NOW)
 _VERSION: Final = table("alembic_version", column("version_num"))
-_BESIDE: Final = select(_VERSION.c.version_num, instances).outerjoin_from(
+_REPAIRS: Final = select(leases.c.name).where(leases.c.owner.is_not(None), leases.c.name.like("service:%")).exists()
+_BESIDE: Final = select(_VERSION.c.version_num, _REPAIRS.label("repairs"), instances).outerjoin_from(
     _VERSION, instances, instances.c.owner != bindparam("name")
 )
-"""The database's revision, with each owner but the one of that ``name``; one row without an owner where it is alone."""
+"""The database's revision, whether a service has a lease, and each owner but the one of that ``name``; one row without
+an owner where it is alone."""
 
 _RUNNING: Final = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
 _OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.owner).where(
@@ -260,6 +263,8 @@ class Recovery:
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
             rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
             beside = connection.execute(_BESIDE, {"name": owner.name}).all()
+            if beside[0].repairs:
+                renew_services(connection, owner.name, now=now)
             life = SignOfLife(
                 running=frozenset((row.id, row.attempt) for row in rows if row.owner == owner.name),
                 orphans=frozenset(row.id for row in rows if row.owner != owner.name),

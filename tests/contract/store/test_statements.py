@@ -17,7 +17,23 @@ from claudeops.domain.holds import Capacity, Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
 from claudeops.structs import replace
-from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, claimed, ending, queued, report, wanted
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    after,
+    allow,
+    check,
+    claimed,
+    ending,
+    queued,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
 from support.stores import Database, has_clock, opened
 
 pytest_plugins = ("support.store_fixtures",)
@@ -212,3 +228,25 @@ async def test_sign_of_life_looks_for_dead_owners_without_a_statement_of_its_own
     clock = ["SELECT None"] if has_clock(database) else []
     looks = ["UPDATE instances", "UPDATE sessions", "SELECT sessions", "SELECT alembic_version"]
     assert counted.steps == [*looks, *clock, "COMMIT"], counted
+
+
+async def test_a_service_under_repair_costs_one_statement_of_the_call_that_changes_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database) as store:
+        await store.recovery.renew_lease(OWNER, now=NOW)
+        session = await started(store, wanted(2))
+        with costs(store, monkeypatch) as look:
+            await recorded(store, session, "toolu_1", allow())
+        with costs(store, monkeypatch) as change:
+            await recorded(store, session, "toolu_2", allow(restart()))
+        with costs(store, monkeypatch) as repairing:
+            await store.recovery.renew_lease(OWNER, now=NOW)
+        await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
+        with costs(store, monkeypatch) as quiet:
+            await store.recovery.renew_lease(OWNER, now=NOW)
+
+    assert look.steps == ["SELECT sessions", "INSERT tool_calls", "UPDATE sessions", "COMMIT"]
+    assert [step for step in change.steps if step.endswith("leases")] == ["INSERT leases"]
+    assert set(repairing.steps) - set(quiet.steps) == {"UPDATE leases"}
+    assert len(repairing.steps) == len(quiet.steps) + 1

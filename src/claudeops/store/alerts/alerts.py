@@ -218,10 +218,10 @@ def _decide(
 
 def _decide_failures(round_: AlertTransaction, body: deliveries.Waiting, now: datetime) -> None:
     """Decide about failures of probes as one group of alerts, unless they are over."""
-    said = failures.still_failing(round_.connection, body, now=now)
-    if said.alerts:
-        rulings = round_.decide(said, body.delivery_id, at=body.received_at)
-        failures.note_handled(round_.connection, said, {ruling.decision for ruling in rulings}, at=now)
+    left = failures.still_failing(round_.connection, body, now=now)
+    if left.alerts:
+        rulings = round_.decide(left, body.delivery_id, at=body.received_at)
+        failures.note_handled(round_.connection, left, {ruling.decision for ruling in rulings}, at=now)
 
 
 def _ready(connection: Connection, before: _Serving | None, about: AlertFiles, now: datetime) -> _Serving:

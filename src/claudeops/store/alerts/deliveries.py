@@ -77,13 +77,13 @@ def receive(connection: Connection, bodies: Iterable[ReceivedBody], *, now: date
     return repeats
 
 
-def wait(connection: Connection, delivery_id: int, said: SenderBody, *, at: datetime) -> None:
+def wait(connection: Connection, delivery_id: int, body: SenderBody, *, at: datetime) -> None:
     """Put failures of probes, which are on record, into the queue, before the bodies of senders."""
-    connection.execute(_WAIT, _to_wait(delivery_id, said, _FAILURE, at=at))
+    connection.execute(_WAIT, _to_wait(delivery_id, body, _FAILURE, at=at))
 
 
-def _to_wait(delivery_id: int, said: SenderBody, priority: int, *, at: datetime) -> dict[str, object]:
-    return {"delivery_id": delivery_id, "received_at": at, "said": _text(said), "priority": priority}
+def _to_wait(delivery_id: int, body: SenderBody, priority: int, *, at: datetime) -> dict[str, object]:
+    return {"delivery_id": delivery_id, "received_at": at, "said": _text(body), "priority": priority}
 
 
 def _text(said: SenderBody) -> str:

@@ -37,6 +37,7 @@ from support.store_values import (
     report,
     restart,
     started,
+    wanted,
 )
 from support.stores import Database
 
@@ -292,6 +293,16 @@ async def test_a_glance_sees_what_runs_waits_and_is_open(escalated: Session, sto
     assert (seen.notices_waiting > 0, seen.untold_since) == (True, untold)
     assert seen.open_events.get(EventLevel.WARNING.value, 0) >= 1  # the pause itself
     assert all(event.level != EventLevel.INFO.value for event in seen.newest_events)
+
+
+@pytest.mark.dialect
+async def test_a_glance_names_the_chain_that_has_a_service_under_repair(store: Store, database: Database) -> None:
+    session = await started(store, wanted(2))
+    await recorded(store, session, "toolu_1", allow(restart()), at=after(minutes=2))
+    (repair,) = glanced(database).under_repair
+    assert (repair.service, repair.chain, repair.since) == ("web", session.id, after(minutes=2))
+    database.execute("UPDATE leases SET ends_at = '2000-01-01 00:00:00.000000'")
+    assert glanced(database).under_repair == ()
 
 
 @pytest.mark.dialect
