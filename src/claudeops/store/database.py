@@ -35,7 +35,6 @@ from claudeops.store.connection.engines import (
 )
 from claudeops.store.connection.writer import Checkpoints, Writer
 from claudeops.store.migrate import require_head
-from claudeops.tasks import until_tick
 
 T = TypeVar("T")
 
@@ -235,6 +234,8 @@ class Database:
         """
         if self._keeps:
             return await self._writer.watch(self._data_version, is_news, seconds=seconds)
+        from claudeops.tasks import until_tick  # noqa: PLC0415 - a command looks at nothing again
+
         while True:
             await anyio.sleep(until_tick(seconds, anyio.current_time()))
             if is_news(found := await self.version()):

@@ -30,7 +30,6 @@ import msgspec
 
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, get_logger
-from claudeops.tasks import until_tick
 
 T = TypeVar("T")
 
@@ -380,6 +379,8 @@ class _Watch(msgspec.Struct, kw_only=True):
 
 
 def _next_look(seconds: float) -> float:
+    from claudeops.tasks import until_tick  # noqa: PLC0415 - a command looks at nothing again
+
     now = time.monotonic()
     return now + until_tick(seconds, now)
 
