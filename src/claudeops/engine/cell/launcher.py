@@ -9,6 +9,11 @@ Without any words it was started ahead, and they come over a socket, which is it
 descriptors that it is to have, then the length of the rest in eight bytes, then texts that each end with a zero: where
 to be, which numbers the descriptors have (with commas), how many variables there are, these, and the words.
 
+With the one word ``many`` it never becomes bubblewrap itself. For each message over its standard input it forks a
+process that does, and sends that one's exit status back in four bytes, below zero for a signal. A message is a line
+with the descriptors for standard output and error, then as above a length and texts: after how many seconds it is
+killed, how many bytes of address space and how many seconds of computing time it may have, and the words.
+
 GROUP is the file by which the session joins a control group, or empty. KEYCTL is the number of that system call on this
 kind of machine. COUNTS says what the session's user namespace allows (``name=number,…``, names of ``/proc/sys/user``);
 empty: it has none. LIMITS says which resource limits it has (``number=number,…``). FILTER is the filter of system calls
@@ -70,6 +75,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Become bubblewrap."""
+    if sys.argv[1:] == ["many"]:
+        _fork_for_each()
     given, variables = (sys.argv[1:], os.environb) if sys.argv[1:] else _awaited()
     group, keyctl, counts, limits, calls, network, files, words = given[:8]
     options, command = given[8 : 8 + int(words)], given[8 + int(words) :]
@@ -104,18 +111,51 @@ def main() -> None:
 def _awaited() -> tuple[list[str], dict[bytes, bytes]]:
     """Return the words that the daemon sends, and the variables, once this process is where they say."""
     door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, os.dup(0))
-    line, sent, _, _ = door.recvmsg(1, _socket.CMSG_SPACE(_MOST_AT_ONCE * array("i").itemsize))
-    if not line:
-        sys.exit(0)  # no session after all
-    held = array("i")
-    for _, _, content in sent:
-        held.frombytes(content)
-    place, numbers, count, *rest = _exactly(door, int.from_bytes(_exactly(door, 8), "big")).split(b"\0")[:-1]
+    held, (place, numbers, count, *rest) = _message(door)  # none: no session after all
     door.close()
     os.chdir(place)
     _renumber(held, [int(number) for number in numbers.split(b",")])
     variables = dict(each.split(b"=", 1) for each in rest[: int(count)])
     return [os.fsdecode(word) for word in rest[int(count) :]], variables
+
+
+def _fork_for_each() -> None:
+    """Return in a process of its own for each message, with its words; here it never returns."""
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, os.dup(0))
+    while True:
+        held, texts = _message(door)
+        if os.fork() == 0:
+            _begin(held, *texts)
+            return
+        for descriptor in held:
+            os.close(descriptor)
+        _, status = os.wait()
+        door.sendall(pack("=i", os.waitstatus_to_exitcode(status)))
+
+
+def _begin(held: array[int], seconds: bytes, memory: bytes, computing: bytes, *words: bytes) -> None:
+    """Take what the message says for this process, as a shell does before it runs a command."""
+    import signal  # noqa: PLC0415 - it takes milliseconds, and a session does without it
+
+    os.setpgid(0, 0)
+    signal.alarm(int(seconds))  # it outlives the exec
+    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), *held)):
+        os.dup2(descriptor, number)
+    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, computing)):
+        _lower(limit, int(most))
+    sys.argv[1:] = [os.fsdecode(word) for word in words]
+
+
+def _message(door: _socket.socket) -> tuple[array[int], list[bytes]]:
+    """Return the descriptors and texts that the daemon sends; ends this process where there are no more."""
+    room = _socket.CMSG_SPACE(_MOST_AT_ONCE * array("i").itemsize)
+    line, sent, _, _ = door.recvmsg(1, room, _socket.MSG_CMSG_CLOEXEC)
+    if not line:
+        sys.exit(0)
+    held = array("i")
+    for _, _, content in sent:
+        held.frombytes(content)
+    return held, _exactly(door, int.from_bytes(_exactly(door, 8), "big")).split(b"\0")[:-1]
 
 
 def _exactly(door: _socket.socket, length: int) -> bytes:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Final, Protocol, runtime_checkable
+from tempfile import TemporaryFile
+from typing import IO, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from claudeops.domain.looks import LookCall
+from claudeops.engine.cell.bubblewrap import LAUNCHER
+from claudeops.engine.cell.cgroups import MIB
+
+RunBounded: TypeAlias = Callable[[Sequence[str], int, int], str]
+"""Runs a command that a launcher leads, for a trial, with so many MiB of address space and seconds of computing time;
+returns what it prints. Raises `OSError` and `subprocess.SubprocessError`."""
 
 NULL: Final = ("--dev-bind", "/dev/null", "/dev/null")
 
 _TRIAL_SECONDS: Final = 20.0
+_LATE_SECONDS: Final = 20.0  # by which a trial that was ended may be over
+_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # of a trial
 # Outside of the cell, which has no shell; the limits are inherited.
 _BOUNDED: Final = 'ulimit -c 0; ulimit -v {}; ulimit -t {}; exec "$@" </dev/null'
 _LIBRARY: Final = re.compile(r"(/\S+) \(0x")
@@ -124,7 +140,7 @@ def run_trial(command: Sequence[str]) -> str:
     """Run a command; return what it prints. Raises `OSError` and `subprocess.SubprocessError`."""
     done = subprocess.run(  # noqa: S603 - programs of the machine, with arguments of ours
         command,
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+        env=_ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         process_group=0,
@@ -134,3 +150,60 @@ def run_trial(command: Sequence[str]) -> str:
         errors="replace",
     )
     return done.stdout
+
+
+@contextmanager
+def trials() -> Iterator[RunBounded]:
+    """Yield what runs many commands that a launcher leads, in forks of one: its start takes longer than the rest."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        try:
+            forking = subprocess.Popen(  # noqa: S603 - a program of ours
+                (*LAUNCHER, "many"),
+                env=_ENVIRONMENT,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError:
+            yield _run_bounded  # each command says what is wrong
+            return
+        with forking:
+            theirs.close()
+            ours.settimeout(_TRIAL_SECONDS + _LATE_SECONDS)
+            try:
+                yield partial(_run_forked, ours)
+            finally:
+                ours.close()  # which ends it
+
+
+def _run_bounded(command: Sequence[str], memory_mb: int, cpu_seconds: int) -> str:
+    return run_trial(bounded(command, memory_mb=memory_mb, cpu_seconds=cpu_seconds))
+
+
+def _run_forked(door: socket.socket, command: Sequence[str], memory_mb: int, cpu_seconds: int) -> str:
+    limits = (str(math.ceil(_TRIAL_SECONDS)), str(memory_mb * MIB), str(cpu_seconds))
+    content = b"".join(os.fsencode(text) + b"\0" for text in (*limits, *command[len(LAUNCHER) :]))
+    with TemporaryFile() as printed, TemporaryFile() as errors:
+        try:
+            socket.send_fds(door, [b"\n"], [printed.fileno(), errors.fileno()])
+            door.sendall(len(content).to_bytes(8, "big") + content)
+            answer = door.recv(4, socket.MSG_WAITALL)
+            if not answer:
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        except OSError:
+            door.close()  # an answer that comes after all is none to the next message
+            raise
+        texts = [_whole(file) for file in (printed, errors)]
+    status = int.from_bytes(answer, sys.byteorder, signed=True)
+    if status == -signal.SIGALRM:
+        raise subprocess.TimeoutExpired(command, _TRIAL_SECONDS)
+    if status != 0:
+        raise subprocess.CalledProcessError(status, command, *texts)
+    return texts[0]
+
+
+def _whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")

@@ -16,8 +16,9 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ import msgspec
 
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.look_cell import NULL, Program, bounded, find_program, run_trial, shown
+from claudeops.engine.cell.look_cell import NULL, Program, RunBounded, bounded, find_program, shown, trials
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.structs import replace
 
@@ -71,7 +72,7 @@ _SHOW_OWNERS: Final = {"ss": "-p", "netstat": "-p"}
 
 _NOT_PERMITTED: Final = re.compile(r"not permitted|permission denied|enough privileges", re.IGNORECASE)
 _MOST_SAID: Final = 400  # characters
-_TRIED_AT_ONCE: Final = 4
+_TRIED_AT_ONCE: Final = 2
 
 
 class NetworkCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +93,10 @@ class NetworkCell(msgspec.Struct, frozen=True, kw_only=True):
 
     def command(self, look: LookCall) -> tuple[str, ...]:
         """Return a look's command line. Accesses the disk."""
+        return bounded(self.launched(look), memory_mb=self.memory_mb, cpu_seconds=self.cpu_seconds)
+
+    def launched(self, look: LookCall) -> tuple[str, ...]:
+        """Return the same without bounds. Accesses the disk."""
         rights = ("--cap-drop", "ALL", *(("--cap-add", "CAP_NET_RAW") if self.sends else ())) if self.as_root else ()
         options = (
             *_ALONE,
@@ -104,8 +109,7 @@ class NetworkCell(msgspec.Struct, frozen=True, kw_only=True):
             *("--setenv", "PATH", ":".join(dict.fromkeys(str(program.path.parent) for program in self.programs))),
             *("--setenv", "HOME", "/nonexistent", "--setenv", "LC_ALL", "C"),
         )
-        launched = self.bubblewrap.launched(options, (str(self.program), *look.arguments), own_users=not self.as_root)
-        return bounded(launched, memory_mb=self.memory_mb, cpu_seconds=self.cpu_seconds)
+        return self.bubblewrap.launched(options, (str(self.program), *look.arguments), own_users=not self.as_root)
 
     def sentence(self, look: LookCall, status: int, said: bytes) -> str:
         """Return what the program says where it fails, on one line; and that it does not show whose sockets are."""
@@ -136,11 +140,17 @@ def find_network_cells(
         wanted = frozenset(name for name in wanted if not name.endswith("6"))
     names = sorted(wanted)
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as threads:
-        tried = list(threads.map(lambda name: _tried(cell, name, path), names))
-    return {name: each for name, each in zip(names, tried, strict=True) if each is not None}
+        shares = (names[first::_TRIED_AT_ONCE] for first in range(_TRIED_AT_ONCE))
+        tried = {name: each for found in threads.map(partial(_try_all, cell, path), shares) for name, each in found}
+    return {name: each for name in names if (each := tried[name]) is not None}
 
 
-def _tried(cell: BubblewrapCell, name: str, path: str) -> NetworkCell | str | None:
+def _try_all(cell: BubblewrapCell, path: str, names: Sequence[str]) -> Sequence[tuple[str, NetworkCell | str | None]]:
+    with trials() as run:
+        return [(name, _tried(cell, name, path, run)) for name in names]
+
+
+def _tried(cell: BubblewrapCell, name: str, path: str, run: RunBounded) -> NetworkCell | str | None:
     """Return the cell of a program, or why it does not work; None where it is not installed."""
     programs = []
     for each in filter(None, (name, _HELPERS.get(name))):
@@ -149,21 +159,22 @@ def _tried(cell: BubblewrapCell, name: str, path: str) -> NetworkCell | str | No
             return program
         programs.append(program)
     found = NetworkCell(bubblewrap=cell, programs=tuple(programs), sends=name in _SENDS, as_root=os.geteuid() == 0)
-    if not (why := _fault(found, name)):
+    if not (why := _fault(found, name, run)):
         return found
     # In a container root may lack what it has in a user namespace of its own.
     as_others = replace(found, as_root=False)
-    return as_others if found.as_root and not _fault(as_others, name) else why
+    return as_others if found.as_root and not _fault(as_others, name, run) else why
 
 
-def _fault(cell: NetworkCell, name: str) -> str:
+def _fault(cell: NetworkCell, name: str, run: RunBounded) -> str:
     """Return why a program does not work in its cell, or ""."""
     last = replace(cell, programs=cell.programs[::-1])
     try:
         with socket.create_server((_HERE, 0)) as here:
             knock = ("-z", "-w", "5", _HERE, str(here.getsockname()[1]))
             arguments = knock if name in _KNOCKS else _TRIALS[name]
-            run_trial(last.command(LookCall(program=name, arguments=arguments)))
+            command = last.launched(LookCall(program=name, arguments=arguments))
+            run(command, last.memory_mb, last.cpu_seconds)
     except subprocess.CalledProcessError as error:
         said = cell.sentence(LookCall(program=name, arguments=()), error.returncode, str(error.stderr).encode())
         if cell.sends and _NOT_PERMITTED.search(said):

@@ -7,17 +7,17 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from claudeops.app.cell import find_looks
 from claudeops.domain.looks import LookCall
-from claudeops.engine.cell.bubblewrap import BubblewrapCell
+from claudeops.engine.cell.bubblewrap import LAUNCHER, BubblewrapCell
 from claudeops.engine.cell.cell import IsolationLevel, PlainCell
 from claudeops.engine.cell.levels import HostContext, try_level
-from claudeops.engine.cell.look_cell import Program, find_program
+from claudeops.engine.cell.look_cell import Program, find_program, run_trial, trials
 from claudeops.engine.cell.network import NO_ICMP, NO_OWNERS, NetworkCell, find_network_cells
 from claudeops.policy.programs.network import PROGRAMS
 from claudeops.structs import replace
@@ -240,6 +240,53 @@ def test_what_names_no_loader_is_left_to_ldd_and_is_not_run_itself(tmp_path: Pat
         assert isinstance(said, str), name
         assert said.startswith(f"the libraries of {name} are not known: "), said
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_tried_has_what_a_look_has_and_is_bounded_like_one(bubblewrap: BubblewrapCell) -> None:
+    bash = with_program(bubblewrap, "bash")
+    says = "ulimit -v; ulimit -t; ulimit -c; ulimit -Ha; pwd; export; echo $$ $- /proc/self/fd/*; read -r && echo read"
+    shown = LookCall(program="bash", arguments=("-c", f"{says}; echo over; echo and this >&2"))
+    with trials() as run_many:
+        tried = run_many(bash.launched(shown), bash.memory_mb, bash.cpu_seconds)
+        assert tried == run_trial(bash.command(shown))
+        assert "1048576\n10\n0\n" in tried
+        assert tried.endswith("over\n")
+
+
+def test_a_trial_that_fails_or_hangs_says_so_and_the_next_one_goes_well(
+    bubblewrap: BubblewrapCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claudeops.engine.cell.look_cell._TRIAL_SECONDS", 0.5)
+    bash = with_program(bubblewrap, "bash")
+    with trials() as run_many:
+
+        def tried(script: str) -> str:
+            command = bash.launched(LookCall(program="bash", arguments=("-c", script)))
+            return run_many(command, 1024, 10)
+
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            tried("echo printed; echo said >&2; exit 3")
+        assert (failed.value.returncode, failed.value.stdout, failed.value.stderr) == (3, "printed\n", "said\n")
+        with pytest.raises(subprocess.TimeoutExpired):
+            tried("kill -STOP $$")
+        assert tried("echo next") == "next\n"
+
+
+def test_all_programs_are_tried_by_two_launchers(bubblewrap: BubblewrapCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher takes longer to start than a trial, and a start of the daemon waits for all trials."""
+    started: list[tuple[str, ...]] = []
+    popen = subprocess.Popen
+
+    class Counted(popen):  # type: ignore[misc, valid-type]  # the names that subprocess itself looks up
+        def __init__(self, command: Sequence[str], *args: object, **kwargs: object) -> None:
+            started.append(tuple(command))
+            super().__init__(command, *args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", Counted)
+    found = find_network_cells(bubblewrap, EVERYWHERE)
+    works = [name for name, each in found.items() if isinstance(each, NetworkCell)]
+    assert len(works) > 2
+    assert [command for command in started if set(LAUNCHER) <= set(command)] == [(*LAUNCHER, "many")] * 2
 
 
 def test_the_daemon_knows_for_each_program_whether_it_works(bubblewrap: BubblewrapCell) -> None:
