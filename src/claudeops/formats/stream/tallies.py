@@ -180,6 +180,7 @@ class _Messages(msgspec.Struct, kw_only=True):
     _size: int = 0  # of ``texts``
     _total: int = -1  # of all that came, with one newline between two
     _beginning: str | None = None  # once something was left out
+    _before: str = ""  # the end of what was left out, if ``texts`` are not enough for an end
 
     def add(self, texts: list[str]) -> None:
         """Take the texts of one message."""
@@ -197,7 +198,8 @@ class _Messages(msgspec.Struct, kw_only=True):
         if last is None:
             return ""
         half = self.limits.text // 2
-        end = "\n".join(reversed(list(_up_to(half, reversed(self.texts)))))[-half:]
+        latest = list(_up_to(half, reversed(self.texts)))
+        end = "\n".join(filter(None, (self._before, *reversed(latest))))[-half:]
         beginning = self._first(half) if self._beginning is None else self._beginning
         return both_ends(beginning, last[-half:] if not end.strip() else end, total=self._total)
 
@@ -212,13 +214,15 @@ class _Messages(msgspec.Struct, kw_only=True):
         if self._beginning is None:
             self._beginning = self._first(self.limits.text // 2)
         latest: dict[str, None] = {}
-        size = 0
+        size, half = 0, self.limits.text // 2
+        self._before = ""
         for text in reversed(self.texts):
             if text and text not in latest:
+                if latest and (size + len(text) > self.limits.report or len(latest) >= self.limits.texts):
+                    self._before = text[-half:] if size < half else ""
+                    break
                 latest[text] = None
                 size += len(text)
-                if size > self.limits.report or len(latest) >= self.limits.texts:
-                    break
         self._waits = self._waits or any(says_it_waits(text) for text in self.texts if text not in latest)
         self.texts = list(reversed(latest))
         self._size = size

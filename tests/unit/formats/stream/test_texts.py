@@ -124,6 +124,15 @@ def test_question_before_a_flood_of_blank_lines_is_still_a_question() -> None:
     assert in_pieces([" \n"] * 900, SMALL).text == ""
 
 
+def test_text_that_alone_is_too_long_is_held_until_another_one_comes() -> None:
+    giant = "giant " * 200
+    assert in_messages([giant], SMALL).main_texts == (giant,)
+    transcript = in_messages([giant, "small"], SMALL)  # kept on, it would be looked at with each further text
+    assert transcript.main_texts == ("small",)
+    assert transcript.text.startswith("giant giant giant")
+    assert transcript.text.endswith("giant giant \nsmall")
+
+
 def test_line_without_an_end_is_held_within_bounds() -> None:
     transcript = in_pieces(("word " for _ in range(5_000)), SMALL)
     assert len(transcript.main_texts[0]) < 2 * SMALL.most + 70_000
