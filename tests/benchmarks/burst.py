@@ -36,19 +36,19 @@ def rate(setup: Setup) -> Table:
 
     Runs of sessions and runs of the baseline take turns, so that both meet the same machine.
     """
-    pairs = [(anyio.run(_asleep, setup.burst), anyio.run(_burst, setup)) for _ in range(min(setup.repeats, _RUNS))]
-    asleep, burst = [pair[0] for pair in pairs], [pair[1][0] for pair in pairs]
+    pairs = [(anyio.run(asleep, setup.burst), anyio.run(burst, setup)) for _ in range(min(setup.repeats, _RUNS))]
+    slept, ran = [pair[0] for pair in pairs], [pair[1][0] for pair in pairs]
     share = statistics.median(run[0] / baseline for baseline, run in pairs)
     processor = [run[1] * 1000 for _, run in pairs]
     return Table(
         title=f"Burst: {setup.burst} sessions due at once, {SLOTS} slots, {WORK_SECONDS * 1000:g} ms of work each",
         columns=("", "runs", "a second", "of the baseline", "target", "processor ms each"),
         rows=[
-            ("baseline: only sleep", str(len(pairs)), shown(asleep), "", "", ""),
+            ("baseline: only sleep", str(len(pairs)), shown(slept), "", "", ""),
             (
                 "claimed, run, ended",
                 str(len(pairs)),
-                shown(burst),
+                shown(ran),
                 f"{share:.0%}",
                 f"{SHARE:.0%} ({verdict(met=share >= SHARE)})",
                 shown(processor, 1),
@@ -61,7 +61,7 @@ def rate(setup: Setup) -> Table:
     )
 
 
-async def _asleep(times: int) -> float:
+async def asleep(times: int) -> float:
     """Return sleeps a second of as many tasks as there are slots."""
     left = iter(range(times))
 
@@ -76,10 +76,10 @@ async def _asleep(times: int) -> float:
     return times / (time.perf_counter() - started)
 
 
-async def _burst(setup: Setup) -> tuple[float, float]:
+async def burst(setup: Setup, url: str | None = None) -> tuple[float, float]:
     """Return sessions a second, from the first claim to the last end, and the processor seconds of each."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-        async with open_estate(Path(name)) as estate:
+        async with open_estate(Path(name), url=url) as estate:
             for _ in range(setup.burst):
                 await estate.queue()
             estate.context.log.info(LogEvent.DAEMON_READY)  # as in a daemon, the log is in use before the burst

@@ -15,12 +15,14 @@ from typing import Final
 
 from benchmarks import (
     alerting,
+    audit,
     beside,
     burst,
     cell,
     cell_doors,
     cell_network,
     commands,
+    daemon_gate,
     gate,
     hangs,
     history,
@@ -29,6 +31,7 @@ from benchmarks import (
     machine,
     meter,
     pages,
+    postgresql,
     recovery,
     sessions,
     start,
@@ -48,10 +51,13 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "intake": stream.throughput,
     "meter": meter.added,
     "gate": gate.latency,
+    "gate-daemon": daemon_gate.through_daemon,
+    "gate-postgresql": postgresql.gate,
     "punctuality": sessions.punctuality,
     "next-tier": sessions.next_tier,
     "hangs": hangs.noticed,
     "burst": burst.rate,
+    "burst-postgresql": postgresql.rate,
     "recovery": recovery.claims,
     "looks": looks.cost,
     "probes": watching.thousand,
@@ -73,6 +79,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "beside": beside.compared,
     "history": history.kept,
     "growth": history.grown,
+    "audit": audit.verified,
 }
 
 

@@ -45,10 +45,10 @@ TARGET_MILLISECONDS: Final = 10.0
 
 _CALLS_A_REPEAT: Final = 150
 _STARTS_A_REPEAT: Final = 5
-_WARM_UP: Final = 20  # calls that are not counted: the parser, the prepared statements
+WARM_UP: Final = 20  # calls that are not counted: the parser, the prepared statements
 _BLOCK: Final = b"x" * 4096
 _SECRETS: Final = ("sk-ant-api03-NeverInTheStream-0123456789",)
-_COMMANDS: Final = (
+COMMANDS: Final = (
     "uptime && df -h /",
     "docker ps --format '{{.Names}} {{.Status}}' | grep -v Up | head -20",
     "for name in web db cache; do curl -sS -m 2 -o /dev/null -w '%{http_code}\\n' http://$name/health; done",
@@ -60,13 +60,13 @@ _COMMANDS: Final = (
 
 def latency(setup: Setup) -> Table:
     """Measure with one call at a time, as a model mostly makes them, and print the disk's fsync beside it."""
-    taken = anyio.run(_measured, setup)
+    taken = anyio.run(measured, setup)
     started = anyio.run(_starts, setup)
     synced = fsyncs(setup.directory, len(taken))
     p99, disk = percentile(taken, 0.99), percentile(synced, 0.99)
     met = verdict(met=p99 <= TARGET_MILLISECONDS + disk)
     return Table(
-        title="Gate: a request line of the CLI → redacted, logged, judged, recorded (SQLite) → answer line",
+        title="Gate, a part: a request line → redacted, logged, judged, recorded (SQLite) → answer line",
         columns=("", "calls", "median ms", "p99 ms", "longest ms", "target p99"),
         rows=[
             ("gate", str(len(taken)), *spread(taken), f"{TARGET_MILLISECONDS + disk:.2f} ({met})"),
@@ -74,9 +74,10 @@ def latency(setup: Setup) -> Table:
             ("this disk's fsync", str(len(synced)), *spread(synced), ""),
         ],
         notes=(
-            "Timed by the one who asks, a thread at the other end of a socket pair; every verdict is a commit. Target:",
+            "In the process that measures, without a CLI: timed by a thread at the other end of a socket pair. Every",
+            "verdict is a commit.",
             "Judged in a process of its own, as a session's calls are; its first call starts it.",
-            f"p99 at most {TARGET_MILLISECONDS:g} ms plus the p99 of appending 4 KiB and its fsync on the same disk.",
+            f"Target: p99 at most {TARGET_MILLISECONDS:g} ms plus that of appending 4 KiB and its fsync on this disk.",
         ),
         samples={"gate": taken},
     )
@@ -98,7 +99,7 @@ async def _starts(setup: Setup) -> list[float]:
     """Return milliseconds until a process that was not there has judged a call."""
     taken = []
     for number in range(_STARTS_A_REPEAT * setup.repeats):
-        call = ToolCall(tool_use_id=f"toolu_{number}", tool_name="Bash", input={"command": _COMMANDS[0]})
+        call = ToolCall(tool_use_id=f"toolu_{number}", tool_name="Bash", input={"command": COMMANDS[0]})
         async with judge_in_process(_policy(setup.directory)) as judging:
             started = time.perf_counter()
             await judging(call)
@@ -106,10 +107,10 @@ async def _starts(setup: Setup) -> list[float]:
     return taken
 
 
-async def _measured(setup: Setup) -> list[float]:
+async def measured(setup: Setup, url: str | None = None) -> list[float]:
     """Return milliseconds a call, in the order of the calls."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-        async with answering(Path(name)) as asked:
+        async with answering(Path(name), url=url) as asked:
             return await asked.calls(_CALLS_A_REPEAT * setup.repeats)
 
 
@@ -126,12 +127,14 @@ class Asked:
 
 
 @asynccontextmanager
-async def answering(directory: Path, *, wrote: Callable[[float | None], None] = uncounted) -> AsyncIterator[Asked]:
-    """Have a gate answer, warmed up, over the database in a directory, which is made if it is missing.
+async def answering(
+    directory: Path, *, url: str | None = None, wrote: Callable[[float | None], None] = uncounted
+) -> AsyncIterator[Asked]:
+    """Have a gate answer, warmed up, over the SQLite file in a directory, which is made if it is missing, or a ``url``.
 
     ``wrote`` is called with the seconds that each transaction takes.
     """
-    url = f"sqlite:///{directory / 'claudeops.db'}"
+    url = url or f"sqlite:///{directory / 'claudeops.db'}"
     migrate(url, migrations_dir=packaged("migrations"), backup_dir=directory)
     store = open_store(url, wrote=wrote)
     try:
@@ -140,7 +143,7 @@ async def answering(directory: Path, *, wrote: Callable[[float | None], None] = 
             async with judge_in_process(_policy(directory)) as judging, anyio.create_task_group() as tasks:
                 tasks.start_soon(_serve, ours, await _gate(store, judging), directory)
                 asked = Asked(store=store, client=client)
-                await asked.calls(_WARM_UP)
+                await asked.calls(WARM_UP)
                 yield asked
                 client.close()
     finally:
@@ -177,7 +180,7 @@ def _request(number: int) -> bytes:
     asked = {
         "hook_event_name": "PreToolUse",
         "tool_name": "Bash",
-        "tool_input": {"command": _COMMANDS[number % len(_COMMANDS)], "description": "look"},
+        "tool_input": {"command": COMMANDS[number % len(COMMANDS)], "description": "look"},
         "tool_use_id": f"toolu_{number}",
     }
     request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": f"toolu_{number}"}

@@ -189,7 +189,7 @@ class Estate:
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:
         """Open the database as anybody else would; what is written is committed."""
-        engine = sa.create_engine(self.url)
+        engine = sa.create_engine(self.url, poolclass=sa.NullPool)
         try:
             with engine.begin() as connection:
                 yield connection
@@ -233,13 +233,17 @@ def leaving_nothing(
 
 
 @asynccontextmanager
-async def open_estate(root: Path) -> AsyncIterator[Estate]:
-    """Build a node below ``root``; every wait in it is short enough for a test and long enough for a slow machine."""
+async def open_estate(root: Path, *, url: str | None = None) -> AsyncIterator[Estate]:
+    """Build a node below ``root``; every wait in it is short enough for a test and long enough for a slow machine.
+
+    Its database is a new SQLite file, or one that has been migrated, at ``url``.
+    """
     for name in ("state", "results", "repos/web"):
         (root / name).mkdir(parents=True)
     steps_file = root / "steps.json"
-    url = f"sqlite:///{root / 'state' / 'claudeops.db'}"
-    write_migrated(root / "state" / "claudeops.db")
+    if url is None:
+        url = f"sqlite:///{root / 'state' / 'claudeops.db'}"
+        write_migrated(root / "state" / "claudeops.db")
     logged = io.StringIO()
     redactor = Redactor(["planted-secret-value"])
     logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text, redact_line=redactor.line)

@@ -166,7 +166,7 @@ class Operator:
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:
         """Open the database as anybody else would; what is written is committed."""
-        engine = sa.create_engine(f"sqlite:///{self.database}")
+        engine = sa.create_engine(f"sqlite:///{self.database}", poolclass=sa.NullPool)
         try:
             with engine.begin() as connection:
                 yield connection

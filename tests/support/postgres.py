@@ -22,11 +22,10 @@ _NEEDED: Final = ("initdb", "pg_ctl", "postgres")
 _UNPRIVILEGED: Final = ("postgres", "nobody")  # the server refuses to run as root
 _PATIENCE_SECONDS: Final = 240
 
+_QUICK: Final = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}  # nothing in it is to last
+
 _SETTINGS: Final = {
     "listen_addresses": "",
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
     "max_connections": "50",
     "shared_buffers": "16MB",
     "autovacuum": "off",
@@ -60,13 +59,21 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
-    """Start a server, and stop it at the end whatever happened."""
+def running_server(*, data_directory: Path | None = None) -> Iterator[Server]:
+    """Start a server, and stop it at the end whatever happened.
+
+    With a ``data_directory``, which is made, its files are there, and what it has committed is on that disk.
+    """
     binaries = _binaries()
     directory = Path(tempfile.mkdtemp(prefix="claudeops-pg-", dir="/tmp"))  # a socket's path must be short
     account = _account(directory)
-    data = directory / "data"
+    data = data_directory or directory / "data"
+    settings = _SETTINGS if data_directory else {**_SETTINGS, **_QUICK}
     try:
+        if data_directory is not None:
+            data_directory.mkdir(mode=0o700)
+            owner = directory.stat()
+            os.chown(data_directory, owner.st_uid, owner.st_gid)
         initdb: list[str | Path] = [
             binaries / "initdb",
             "-D",
@@ -80,7 +87,7 @@ def running_server() -> Iterator[Server]:
             "--no-sync",
         ]
         _run([*initdb, "--no-locale"], account, directory)
-        options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in _SETTINGS.items())
+        options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in settings.items())
         socket = f"-c unix_socket_directories={directory}"
         start: list[str | Path] = [
             binaries / "pg_ctl",

@@ -13,6 +13,7 @@ from stdin like the real one, and then does one step after the other:
 ``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``  ask the gate, run
                               nothing, print call and result; ``permission_input`` is what it asks for after an
                               ``ask``, ``within`` the call of the subagent that makes it
+``{"ask_in_turn": [...], "times": n}``  ask the gate n times about these commands, and print for how long it waited
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
 ``{"await_answer": id}``      wait for the answer to a control request of its own
@@ -60,6 +61,7 @@ INBOX: queue.Queue[dict[str, Any] | None] = queue.Queue()
 HEARD: list[dict[str, Any]] = []
 IGNORED: set[str] = set()
 EATEN: list[bytes] = []
+WAITED_MS: list[float] = []  # for answers of the gate
 
 
 def emit(frame: dict[str, Any]) -> None:
@@ -126,8 +128,10 @@ def ask_tool(tool: dict[str, Any]) -> None:
         asked = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": given, "tool_use_id": tool_id}
         asked |= {"agent_id": tool["within"]} if within else {}
         request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": tool_id}
+        began = time.perf_counter()
         emit({"type": "control_request", "request_id": f"q-{tool_id}", "request": request})
         answer = answer_to(f"q-{tool_id}")["hookSpecificOutput"]
+        WAITED_MS.append((time.perf_counter() - began) * 1000)
         allowed = answer["permissionDecision"] == "allow"
         if answer["permissionDecision"] == "ask":
             allowed = may_run(tool_id, name, tool.get("permission_input", given))
@@ -215,6 +219,11 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
                 time.sleep(seconds)
         case {"tool": tool}:
             ask_tool(tool)
+        case {"ask_in_turn": commands, "times": times}:
+            WAITED_MS.clear()
+            for number in range(times):
+                ask_tool({"id": f"toolu_of_{number}", "input": {"command": commands[number % len(commands)]}})
+            emit({"type": "system", "subtype": "stand_in", "waited_ms": WAITED_MS})
         case {"result": overrides}:
             emit(result(overrides))
         case {"await_user": _}:

@@ -54,7 +54,7 @@ raise SystemExit(not all(hasattr(finder, "find_spec") for finder in sys.meta_pat
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # it starts eight daemons
+@pytest.mark.timeout(1200)  # it starts nine daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--repeats", "1", "--stream-mib", "0.1", "--burst", "20", "--probes", "20", "--probe-minutes", "0.1"]
     card.main([*small, "--alert-seconds", "1", "--directory", str(tmp_path)])
@@ -74,6 +74,10 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert "2000 alerts that repeat " in printed
     assert "MB per CPU s " in printed
     assert "gate, upkeep runs " in printed
+    assert "Gate of the installed daemon: " in printed
+    assert "Gate on PostgreSQL, " in printed
+    assert "Burst on PostgreSQL: " in printed
+    assert "a snapshot, ms " in printed
     assert list(tmp_path.iterdir()) == []
 
 
