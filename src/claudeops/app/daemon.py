@@ -288,7 +288,7 @@ def roles_of(node: Node, lease: LeaseRenewal) -> Roles:
         alone=True,
         may_hold=lambda: not lease.holds_back(),
     )
-    lease.renew_roles = roles.renew
+    lease.locked = roles.renew
     return roles
 
 

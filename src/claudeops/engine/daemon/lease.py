@@ -40,7 +40,7 @@ def _undigested() -> None:
     return
 
 
-async def _no_roles() -> None:
+async def _nothing_to_do() -> None:
     return
 
 
@@ -58,7 +58,7 @@ class LeaseRenewal:
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
-    renew_roles: Callable[[], Awaitable[None]] = _no_roles  # called at each sign of life, unless the lock is in doubt
+    locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life if the lock is surely held
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     found_dead: Callable[[Outlook], None] = _unheeded  # called while dead owners have rows, or have left sessions
     trouble: str | None = None  # why the database took no writes at the last renewal
@@ -81,8 +81,8 @@ class LeaseRenewal:
         """Renew the lease until cancelled, or until another process has the lock."""
         await anyio.to_thread.run_sync(self.digests)  # the first time they take some hundredths of a second
         while await self._hold_lock():
-            if self._sole:  # first: what waits for other writers may take long
-                await self.renew_roles()
+            if self._sole:
+                await self.locked()
             await self.renew()
             await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
 

@@ -1,10 +1,11 @@
 """Roles: what one daemon does for all that work on a database, each with a lease, and its loops while that is held.
 
 A daemon that is the only one has every role from its start to its end, and renews nothing. One of several takes what is
-free and renews it with its sign of life. Where it could not renew for two thirds of a lease it leaves the work alone by
-itself, before another may begin with it: its loops are cancelled, and what they keep in memory is dropped. That time is
-measured by a clock that goes on while the machine sleeps. A daemon that is stopped in the midst of its work finds in
-its next transaction that the term is another's; nothing is written then, and the role is lost.
+free and renews it at the moments of its sign of life, but by itself, because that waits for other writers. Where it
+could not renew for two thirds of a lease it leaves the work alone, before another may begin with it: its loops are
+cancelled, and what they keep in memory is dropped. That time is measured by a clock that goes on while the machine
+sleeps. A daemon that is stopped in the midst of its work finds in its next transaction that the term is another's;
+nothing is written then, and the role is lost.
 
 While the database is away the loops of a daemon that is the only one wait for it, as they do for any other failure.
 """
@@ -26,10 +27,10 @@ from claudeops.domain.owner import HOLD_SECONDS, Lease
 from claudeops.errors import DatabaseUnavailableError, StaleTermError, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.leases import Leases
-from claudeops.tasks import DatabaseTrouble, open_tasks
+from claudeops.tasks import DatabaseTrouble, open_tasks, until_tick
 
 RENEW_SECONDS: Final = 5.0
-"""How long a renewal may take: the next sign of life is due then, and tries again."""
+"""Between two renewals, and how long one may take."""
 
 
 def _nothing() -> None:
@@ -64,6 +65,7 @@ class Roles:
     alone: bool  # no other daemon can work on the database: nothing is renewed, and a dead one's leases are taken
     may_hold: Callable[[], bool] = lambda: True  # False: this daemon's clock is wrong; asked where others can take over
     changed: Callable[[], None] = _nothing  # called after roles were taken or lost
+    renew_seconds: float = RENEW_SECONDS
     _roles: dict[str, FleetRole] = field(default_factory=dict)
     _held: dict[str, _HeldRole] = field(default_factory=dict)
     _until: float = 0.0  # seconds since boot: when they are left alone unless they are renewed
@@ -80,10 +82,16 @@ class Roles:
         async with open_tasks() as self._tasks:
             await self.renew()
             task_status.started()
+            if not self.alone:
+                self._tasks.start_soon(self._keep_renewing)
             await self._leave_in_time()
 
     async def renew(self) -> None:
-        """Renew the leases that are held, and take those that are free. Raises nothing."""
+        """Renew the leases that are held, and take those that are free. Raises nothing.
+
+        A daemon that is the only one calls it whenever it surely has the lock on the database; mostly nothing is to be
+        done.
+        """
         if self.alone and len(self._held) == len(self._roles):
             return
         self._leave_overdue()
@@ -158,6 +166,11 @@ class Roles:
         self.leases.drop(held.lease.name)
         self.log.warning(LogEvent.ROLE_LOST, role=held.lease.name, error=why)
         self.changed()
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await anyio.sleep(until_tick(self.renew_seconds, anyio.current_time()))
+            await self.renew()
 
     async def _leave_in_time(self) -> None:
         """Leave the roles alone when their time is over, until cancelled."""

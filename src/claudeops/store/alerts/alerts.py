@@ -24,7 +24,7 @@ from claudeops.domain.alerts.alert import PROBES, AlertStatus, IncidentStatus, K
 from claudeops.domain.alerts.decide import AlertDecider
 from claudeops.domain.alerts.register import AlertResult, NewChain, ReceivedBody
 from claudeops.domain.alerts.situation import AlertFiles
-from claudeops.errors import StoreError
+from claudeops.errors import StaleTermError, StoreError
 from claudeops.store.alerts import deliveries, failures
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import sources as of_sources
@@ -188,7 +188,7 @@ class Alerts:
             try:
                 for piece in round_.pieces:
                     await self._database.write(partial(self._write_piece, piece))
-            except StoreError:
+            except (StoreError, StaleTermError):
                 return round_.result, seconds  # no decider is left: the next one finds the rest still waiting
             self._serving = serving
             return round_.result, seconds

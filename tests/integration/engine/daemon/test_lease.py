@@ -183,7 +183,7 @@ async def test_roles_are_renewed_only_while_the_lock_is_surely_held(store: Store
 
     with loop_time() as passing:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pulse(store.recovery, {}, check_lock=check, lost=done.set, renew_roles=renew).run)
+            tasks.start_soon(pulse(store.recovery, {}, check_lock=check, lost=done.set, locked=renew).run)
             await until(go_on)
 
     assert renewed == [2]

@@ -13,7 +13,7 @@ import pytest
 from claudeops import logs
 from claudeops.clock import Clock
 from claudeops.domain.owner import HOLD_SECONDS, LEASE_SECONDS, NOTICES, SCHEDULES, Lease
-from claudeops.engine.daemon.roles import FleetRole, Roles
+from claudeops.engine.daemon.roles import RENEW_SECONDS, FleetRole, Roles
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.leases import Leases
 from claudeops.store.store import Store
@@ -51,8 +51,9 @@ class LeasesOfTest(Leases):
     ) -> Mapping[str, Lease]:
         if self.away:
             raise DatabaseUnavailableError("the database is away.")
+        found = await super().take(names, owner, seconds=seconds, alone=alone)
         self.takes += 1
-        return await super().take(names, owner, seconds=seconds, alone=alone)
+        return found
 
 
 @dataclass
@@ -98,7 +99,7 @@ async def running_nodes(database: Database, count: int, **changes: object) -> As
         for number in range(count):
             store, clock = await stack.enter_async_context(opened(database)), BootClock()
             leases = LeasesOfTest(store.leases)
-            given = {"alone": False, **changes}
+            given = {"alone": False, "renew_seconds": 1e9, **changes}
             roles = Roles(leases=leases, owner=f"node-{number}", clock=clock, log=logs.get_logger(), **given)  # type: ignore[arg-type]
             node = Node(store=store, leases=leases, roles=roles, clock=clock)
             nodes.append(node)
@@ -175,6 +176,19 @@ async def test_roles_are_left_alone_in_time_although_nothing_comes_of_a_renewal(
 
             await until(lambda: node.forgotten == 1)
             assert node.loops == 0
+
+
+async def test_roles_are_renewed_whatever_the_sign_of_life_waits_for(sqlite: Database) -> None:
+    with loop_time() as passing:
+        async with running_nodes(sqlite, 1, renew_seconds=RENEW_SECONDS) as (node,):
+            for _ in range(4):
+                node.clock.passed += HOLD_SECONDS / 2
+                takes = node.leases.takes
+                passing.leap(HOLD_SECONDS / 2)
+                await until(lambda takes=takes: node.leases.takes > takes)  # type: ignore[misc]
+
+            assert node.roles.held() == [NOTICES, SCHEDULES]
+            assert (node.loops, node.forgotten) == (1, 0)
 
 
 async def test_renewal_counts_from_its_beginning(sqlite: Database) -> None:
