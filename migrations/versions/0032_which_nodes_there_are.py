@@ -1,4 +1,4 @@
-"""Which nodes there are: their names, sites, versions, and digests of what they decide by; the sites of probes."""
+"""Which nodes there are, what they are and decide by; which of them has a log, and the sites of probes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,10 +13,12 @@ def upgrade() -> None:
     for name in _NAMES:
         op.add_column("instances", sa.Column(name, sa.String(255)))
     op.add_column("instances", sa.Column("digests", sa.Text()))
+    op.add_column("sessions", sa.Column("log_node", sa.String(255)))
     op.add_column("probes", sa.Column("site", sa.String(255)))
 
 
 def downgrade() -> None:
     op.drop_column("probes", "site")
+    op.drop_column("sessions", "log_node")
     for name in ("digests", *reversed(_NAMES)):
         op.drop_column("instances", name)

@@ -92,6 +92,14 @@ class LogEvent(ClosedSet):
     SCHEMA_NEWER = "schema_newer", "a newer claudeops has migrated the database; this daemon drains and stops"
     CLOCK_OFF = "clock_off", "this machine's clock is too far from the database's, so no schedule fires"
     CLOCK_RIGHT = "clock_right", "this machine's clock is that of the database again, so schedules fire"
+    LOGS_NEWER = (
+        "logs_newer",
+        "there are logs of sessions, up to `highest`, and the database knows none after `known`: it was restored",
+    )
+    LOGS_MISSING = (
+        "logs_missing",
+        "`missing` of the latest sessions have no log here, though this machine has written it; `session_id` is one",
+    )
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
     SESSION_RECOVERED = "session_recovered", "the log of a dead daemon's session holds its result, which was recovered"
     SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"

@@ -13,7 +13,7 @@ from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, r
 from claudeops.app.limits import escalation_rules
 from claudeops.app.node import Node
 from claudeops.clock import Clock
-from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger
+from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger, log_elsewhere
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.session_log.reader import is_readable
 from claudeops.engine.system import Shutdown
@@ -143,7 +143,8 @@ async def resumed_session(settings: Settings, session_id: int, prompt_text: str 
     elif not HARNESSES[found.harness].capabilities.resumes:
         why = f"Session {session_id} ran on {found.harness}, which cannot go on with an earlier conversation."
     elif not await anyio.to_thread.run_sync(is_readable, Path(found.log_path or "")):
-        why = f"The log of session {session_id} is gone, and its conversation with it."
+        gone = f"The log of session {session_id} is gone, and its conversation with it."
+        why = log_elsewhere(found, settings.node.name) or gone
     if why is not None or found is None:
         raise MissingInputError(
             why or "",

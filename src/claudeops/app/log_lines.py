@@ -6,6 +6,7 @@ Threads are few, and each piece of work is abandoned when it takes too long: a d
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from claudeops.domain.sessions import Session, Status
+from claudeops.domain.sessions import Session, Status, log_elsewhere
 from claudeops.engine.session_log.lines import SessionLogLines
 from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import StoreError
@@ -23,7 +24,7 @@ from claudeops.harness import HARNESSES
 from claudeops.store.reading.calls import CallVerdict
 from claudeops.store.sessions import Records
 from claudeops.tasks import Threads
-from claudeops.web.ports import LinesPart
+from claudeops.web.ports import LinesPart, LogElsewhereError
 from claudeops.wording.stream import ShownLine, shown
 
 READ_SECONDS: Final = 20.0
@@ -42,6 +43,7 @@ class SessionLogs(msgspec.Struct, frozen=True, kw_only=True):
 
     records: Records
     verdicts: Verdicts  # on the calls of a session; raises `StoreError`
+    node: str = ""  # this machine
     threads: Threads = msgspec.field(default_factory=partial(Threads, most=_MOST_READINGS))
 
     async def open(self, session_id: int) -> LogPlace | None:
@@ -72,6 +74,8 @@ class LogPlace:
         try:
             lines, more = await self._logs.threads.run(work, seconds=READ_SECONDS, what="reading a log")
         except FileNotFoundError:
+            if where := log_elsewhere(session, self._logs.node):
+                raise LogElsewhereError(errno.ENOENT, where) from None
             if has_ended:
                 raise
             lines, more = (), False  # it is opened a moment after its row names it

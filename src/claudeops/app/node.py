@@ -58,7 +58,7 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.errors import StoreError
-from claudeops.logs import Logger
+from claudeops.logs import LogEvent, Logger
 from claudeops.metrics import Metrics
 from claudeops.settings import Settings
 from claudeops.store.access.logins import StoredLogins
@@ -279,7 +279,10 @@ async def take_over(
         patience_seconds=settings.timeouts.drain_seconds, grace_seconds=settings.timeouts.stop_grace_seconds
     ):
         results = settings.places.results_dir
-        await context.store.recovery.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
+        highest = await answered(lambda: highest_log_number(results), f"listing {results}")
+        reached = await context.store.recovery.skip_ids(highest, now=context.clock.now())
+        if highest > reached:
+            context.log.warning(LogEvent.LOGS_NEWER, known=reached, highest=highest, path=str(results))
         if check_lock is not no_check:
             await anyio.to_thread.run_sync(check_lock)
         await recovery.take_up(await recovery.sweep(Outlook(owner=owner, sole=True), starts=True))

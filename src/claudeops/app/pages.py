@@ -45,7 +45,7 @@ _GLANCE_SECONDS: Final = 5.0
 async def pages_of(node: Node, keeper: ScheduleRunner, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
     """Return what pages add to a daemon's listener; ``sources`` are those that the operator's file declares."""
     text = await read_policy_text(node.settings)
-    logs = SessionLogs(records=node.store.records, verdicts=node.verdicts)
+    logs = SessionLogs(records=node.store.records, verdicts=node.verdicts, node=node.owner.node)
     site = site_of(
         node.settings,
         database=node.database,

@@ -109,6 +109,7 @@ def build_context(
         counts=counts,
         libraries=Libraries(library_dir(), settings.places.repos_dir, node=settings.node.name),
         estates=estates(settings),
+        node=settings.node.name,
         sessions_dir=settings.places.state_dir / SESSIONS,
         repos_dir=settings.places.repos_dir,
         timezone=settings.schedule.timezone,

@@ -111,7 +111,8 @@ async def _beside(
     async def print_live(root: Session) -> None:
         printer = LivePrinter(sys.stderr)
         try:
-            await follow(settings.places.database_url, root, printer, redact=Redactor(settings.secrets).text)
+            redact, node = Redactor(settings.secrets).text, settings.node.name
+            await follow(settings.places.database_url, root, printer, redact=redact, node=node)
         finally:
             printer.close()
             printed.set()

@@ -30,7 +30,7 @@ from claudeops.domain.chains.chain_record import SessionPosition, SessionRecord
 from claudeops.domain.events import EventLevel
 from claudeops.domain.listing import Reference
 from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, SessionEnded
-from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status
+from claudeops.domain.sessions import DecisionReason, Outcome, Session, Status, log_elsewhere
 from claudeops.engine.live.follower import LogFollower, in_order
 from claudeops.engine.live.hub import session_began
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
@@ -78,7 +78,8 @@ def print_sessions(*, session: tuple[str, Reference] | None, follow: bool | None
     try:
         settings = read_settings()
         redact = Redactor(settings.secrets).text
-        found = anyio.run(partial(_tail, settings.places.database_url, session, sink, follow=follow, redact=redact))
+        tail = partial(_tail, settings.places.database_url, session, sink, follow=follow, redact=redact)
+        found = anyio.run(partial(tail, node=settings.node.name))
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, operation="start")
     except KeyboardInterrupt:
@@ -93,23 +94,23 @@ def print_sessions(*, session: tuple[str, Reference] | None, follow: bool | None
     return _document(found, sink.facts) if isinstance(sink, Collected) else Exit.OK
 
 
-async def follow(database_url: str, session: Session, sink: Sink, *, redact: Redact) -> None:
+async def follow(database_url: str, session: Session, sink: Sink, *, redact: Redact, node: str) -> None:
     """Print a running session and those that follow from it; a database that goes away ends the printing."""
     store = open_store(database_url)
     try:
         with contextlib.suppress(DatabaseUnavailableError):
-            await ChainTail(records=store.records, sink=sink, redact=redact, follow=True).run(session)
+            await ChainTail(records=store.records, sink=sink, redact=redact, follow=True, node=node).run(session)
     finally:
         await store.close()
 
 
 async def _tail(
-    database_url: str, session: tuple[str, Reference] | None, sink: Sink, *, follow: bool, redact: Redact
+    database_url: str, session: tuple[str, Reference] | None, sink: Sink, *, follow: bool, redact: Redact, node: str
 ) -> Session | None:
     """Print what was asked for; return the first session printed, ``None`` when there was none."""
     store = open_store(database_url)
     try:
-        tail = ChainTail(records=store.records, sink=sink, redact=redact, follow=follow)
+        tail = ChainTail(records=store.records, sink=sink, redact=redact, follow=follow, node=node)
         if session is None and follow:
             await ChainsTail(tail=tail, on_idle=_say_that_nothing_runs).run()
             return None
@@ -156,6 +157,7 @@ class ChainTail(msgspec.Struct, frozen=True, kw_only=True):
     sink: Sink
     redact: Redact
     follow: bool  # wait for more; else print what is there
+    node: str = ""  # this machine
 
     async def run(self, session: Session) -> int:
         """Print a session and the later ones of its chain; with ``follow``, until all of them have ended.
@@ -198,7 +200,7 @@ class ChainTail(msgspec.Struct, frozen=True, kw_only=True):
     async def _with_log(self, session: Session) -> Session:
         """Wait until the session's log is there: the claim names it, and it is opened a moment later."""
         while self.follow and session.status is Status.RUNNING and not self.sink.broken:
-            if await anyio.Path(session.log_path or "").exists():
+            if await anyio.Path(session.log_path or "").exists() or log_elsewhere(session, self.node):
                 break
             await self._moment()
             session = await self._again(session)
@@ -228,7 +230,8 @@ class ChainTail(msgspec.Struct, frozen=True, kw_only=True):
             now = _wall_clock if session.ended_at is None else partial(_then, session.ended_at)
             return LogFollower(session, HARNESSES[session.harness], redact=self.redact, now=now)
         except OSError as error:
-            message = f"the log {session.log_path} cannot be read: {error.strerror or error}"
+            where = log_elsewhere(session, self.node) if isinstance(error, FileNotFoundError) else ""
+            message = where or f"the log {session.log_path} cannot be read: {error.strerror or error}"
             at = session.started_at or session.created_at
             self.sink.write([EventRaised(at=at, level=EventLevel.WARNING, message=message, session_id=session.id)])
             return contextlib.nullcontext()

@@ -166,6 +166,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     cli_session_id: str | None = None  # chosen before the spawn
     log_path: str | None = None  # written before the spawn
+    log_node: str | None = None  # the machine that writes it; None: not known, as for sessions of older versions
     started_at: datetime | None = None
     ended_at: datetime | None = None
     outcome: Outcome | None = None
@@ -189,6 +190,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         A person's request that has a parent is one: nothing else hangs a session of that trigger below another.
         """
         return self.parent_session_id if self.trigger is Trigger.MANUAL else None
+
+
+def log_elsewhere(session: Session, node: str) -> str:
+    """Return where the log of a session is that is not found on machine ``node``; empty: it should be here."""
+    if session.log_node in {None, node} or session.log_path is None:
+        return ""
+    return (
+        f"The log of session {session.id} is on node {session.log_node}, at {session.log_path}, and this is node {node}"
+        ": look there, or have both use one results directory."
+    )
 
 
 # --- the gate -----------------------------------------------------------------------------------------

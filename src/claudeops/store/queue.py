@@ -322,6 +322,7 @@ class _Claim:
             attempt=found.attempt + 1,
             cli_session_id=named,
             log_path=logged,
+            log_node=self.owner.node or None,
             started_at=self.now,
             allowance_usd=allowed.usd if allowed else None,
         )

@@ -76,6 +76,7 @@ _CLOCK_EVENT: Final = "clock"  # the fingerprint
 
 _OPEN: Final = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.service.is_(None))
 
+_MOST_LOGS: Final = 200  # that are looked for at a start
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
 
@@ -299,18 +300,29 @@ class Recovery:
 
         await self._database.write(note)
 
-    async def skip_ids(self, highest: int) -> None:
-        """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs."""
+    async def skip_ids(self, highest: int, *, now: datetime) -> int:
+        """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs.
 
-        def skip(connection: Connection) -> None:
-            if connection.dialect.name == "sqlite":
-                _skip_in_sqlite(connection, highest)
-                return
-            reached = connection.execute(text("SELECT last_value FROM sessions_id_seq")).scalar_one()
+        Returns the last id that was given before. Where the logs of sessions that were given ids once are unknown now,
+        an event says so, and is over at once.
+        """
+
+        def skip(connection: Connection) -> int:
+            reached = _reached(connection)
             if reached < highest:
-                connection.execute(select(func.setval("sessions_id_seq", highest)))
+                _skip(connection, highest)
+                if reached:
+                    _note_restored(connection, reached, highest, now)
+            return reached
 
-        await self._database.write(skip)
+        return await self._database.write(skip)
+
+    async def latest_logs(self, *, since: datetime) -> Sequence[Session]:
+        """Return the sessions that ended last, since a moment, and whose logs are kept; at most some hundreds."""
+        column = sessions.c
+        ended = select(sessions).where(column.ended_at >= since, column.log_path.is_not(None))
+        latest = ended.order_by(column.ended_at.desc()).limit(_MOST_LOGS)
+        return await self._database.read(lambda connection: tuple(map(to_session, connection.execute(latest))))
 
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances, and give back its leases."""
@@ -456,10 +468,30 @@ def _write_backfill(connection: Connection, session: Session, late: Backfill) ->
     resolve_events(connection, session, healthy=late.healthy_services, all_healthy=False, at=late.at)
 
 
-def _skip_in_sqlite(connection: Connection, highest: int) -> None:
-    """Raise the last id that SQLite remembers having given out; before the first there is no row for it."""
-    known = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar()
-    if known is None:
+def _reached(connection: Connection) -> int:
+    """Return the last id that was given to a session, whether or not the session is still there."""
+    if connection.dialect.name == "sqlite":
+        return connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar() or 0
+    last = connection.execute(text("SELECT last_value, is_called FROM sessions_id_seq")).one()
+    return last.last_value if last.is_called else 0
+
+
+def _skip(connection: Connection, highest: int) -> None:
+    if connection.dialect.name != "sqlite":
+        connection.execute(select(func.setval("sessions_id_seq", highest)))
+        return
+    # Before the first id there is no row for it.
+    known = connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
+    if not known.rowcount:
         connection.execute(text("INSERT INTO sqlite_sequence VALUES ('sessions', :id)"), {"id": highest})
-    elif known < highest:
-        connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
+
+
+def _note_restored(connection: Connection, reached: int, highest: int, now: datetime) -> None:
+    message = (
+        f"the results directory has logs up to session {highest}, and this database knows of none after {reached}: it "
+        "was restored from a backup, or another one was in its place. What the sessions after that found and did is in "
+        "their logs alone (`claudeops replay FILE` shows it), and does not count towards limits and budgets."
+    )
+    event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=f"restored:{reached}:{highest}")
+    raise_event(connection, event, session_id=None, at=now)
+    resolve_event(connection, event.fingerprint, at=now)

@@ -46,6 +46,7 @@ def to_session(row: TableRow) -> Session:
         created_at=row.created_at,
         cli_session_id=row.cli_session_id,
         log_path=row.log_path,
+        log_node=row.log_node,
         started_at=row.started_at,
         ended_at=row.ended_at,
         outcome=_member(Outcome, row.outcome),

@@ -47,6 +47,7 @@ UNCLAIMED: Final[Mapping[str, object]] = {
     "lease_expires_at": None,
     "cli_session_id": None,
     "log_path": None,
+    "log_node": None,
     "isolation": None,
     "started_at": None,
 }
@@ -95,6 +96,7 @@ def claimed_values(
         "lease_expires_at": now + SESSION_LEASE,
         "cli_session_id": cli_session_id,
         "log_path": log_path,
+        "log_node": owner.node or None,
         "isolation": owner.isolation,
         "started_at": now,
     }

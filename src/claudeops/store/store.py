@@ -147,7 +147,7 @@ def open_store(
         spending=ModelCalls(database),
         recovery=Recovery(database),
         probes=Probes(database, fence=leases.fence(PROBES)),
-        alerts=Alerts(database, fence=leases.fence(ALERTS), monotonic=monotonic),
+        alerts=Alerts(database, fence=leases.fence(ALERTS), of_probes=leases.fence(PROBES), monotonic=monotonic),
         incidents=Incidents(database),
         silences=Silences(database),
         records=Records(database),

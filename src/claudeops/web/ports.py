@@ -160,13 +160,18 @@ class LinesPart(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool  # the session has, and these were its last lines
 
 
+class LogElsewhereError(FileNotFoundError):
+    """The log is on another machine; ``strerror`` is a sentence that says where."""
+
+
 class OpenLog(Protocol):
     """The log of one session. One reading at a time."""
 
     async def read(self, after: int, *, limit: int) -> LinesPart:
         """Return the lines after line ``after``, none where there are none yet; bounded in size and time.
 
-        Raises `OSError` where the log cannot be read, `FileNotFoundError` where it is not kept any more.
+        Raises `OSError` where the log cannot be read, `FileNotFoundError` where it is not kept any more,
+        `LogElsewhereError` where another machine has it.
         """
 
     async def digest(self) -> str:

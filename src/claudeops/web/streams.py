@@ -18,7 +18,7 @@ from claudeops.domain.access.tokens import ScopeKind
 from claudeops.errors import StoreError
 from claudeops.web.endpoints import LAST_EVENT_ID, Endpoint, WebCall
 from claudeops.web.feed import Feed
-from claudeops.web.ports import Live, LogLines, OpenLog
+from claudeops.web.ports import Live, LogElsewhereError, LogLines, OpenLog
 from claudeops.web.problems import RefusedError, later
 from claudeops.web.sse import (
     EVENTS,
@@ -285,6 +285,8 @@ def _closed(log: OpenLog) -> Iterator[None]:
     """Close the log after the block. Raises `RefusedError` where it cannot be read."""
     try:
         yield
+    except LogElsewhereError as error:
+        raise RefusedError(404, error.strerror or "") from None
     except FileNotFoundError:
         raise RefusedError(404, "The log of this session is not kept any more.") from None
     except OSError:

@@ -276,12 +276,14 @@ async def test_sign_of_life_shows_that_a_newer_version_has_migrated(
 
 
 @pytest.mark.parametrize("before", [0, 3])
-async def test_no_session_gets_an_id_whose_log_is_there_already(store: Store, before: int) -> None:
+async def test_no_session_gets_an_id_whose_log_is_there_already(store: Store, database: Database, before: int) -> None:
     for _ in range(before):
         await queued(store)
 
-    await store.recovery.skip_ids(41)
-    await store.recovery.skip_ids(12)
+    reached = [await store.recovery.skip_ids(highest, now=NOW) for highest in (41, 12)]
 
+    assert reached == [before, 41]
+    noted = [(row["fingerprint"], row["resolved_at"]) for row in database.rows("events")]
+    assert noted == ([(f"restored:{before}:41", NOW)] if before else [])
     assert (await queued(store)).id == 42
     assert (await queued(store)).id == 43

@@ -17,7 +17,7 @@ from claudeops.store.migrate import back_up_to
 from claudeops.store.tables.all_tables import metadata
 from support.lived_in import something_of_everything
 from support.postgres import Server
-from support.store_values import queued
+from support.store_values import NOW, queued
 from support.stores import POSTGRES, Database, opened
 from support.waiting import PATIENCE_SECONDS
 
@@ -50,7 +50,7 @@ async def looks_whole(restored: Database, before: Mapping[str, Sequence[str]]) -
     async with opened(restored) as store:
         found = await store.audit.verify()
         assert (found.verified, found.sessions, found.calls > 0) == (True, sessions, True)
-        await store.recovery.skip_ids(sessions + LOST)  # as the start does, by the logs
+        await store.recovery.skip_ids(sessions + LOST, now=NOW)  # as the start does, by the logs
         assert (await queued(store)).id == sessions + LOST + 1
 
 

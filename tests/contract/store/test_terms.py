@@ -88,7 +88,7 @@ WORK: Final[Mapping[str, Callable[[Store], Awaitable[object]]]] = {
     ),
     "a round of alerts": lambda store: store.alerts.decide(ABOUT, chain_of, now=NOW),
     "the clock of alerts": lambda store: store.alerts.tick(ABOUT, chain_of, now=NOW),
-    "failures of probes": lambda store: store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=NOW),
+    "failures of probes": lambda store: store.alerts.queue_failures(["web"], "probe:1", now=NOW),
     "a body that nobody understands": lambda store: store.alerts.set_aside("why", now=NOW),
     "routing": lambda store: store.outbox.route([], now=NOW, most=100),
     "a claim of notices": lambda store: store.outbox.claim("phone", now=NOW, until=after(minutes=1), most=9),

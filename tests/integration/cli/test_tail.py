@@ -253,6 +253,30 @@ async def test_nobody_who_reads_any_more_is_noticed(estate: Estate, *, follow: b
     assert heard.of(SessionBegan) == []
 
 
+async def test_log_of_a_running_session_on_another_machine_is_named_and_not_waited_for(estate: Estate) -> None:
+    await estate.queue()
+    (session,) = await estate.store.queue.claim(
+        replace(estate.owner, node="cellar"),
+        rules=estate.context.rules,
+        now=estate.context.clock.now(),
+        cli_session_id=lambda: "x",
+        log_path=lambda _: "/elsewhere/session-000001.ndjson",
+    )
+    heard = Heard()
+    tail = ChainTail(records=estate.store.records, sink=heard, redact=str, follow=True, node="attic")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tail.run, session)
+        await until(lambda: bool(heard.of(EventRaised)))
+        tasks.cancel_scope.cancel()
+
+    (said,) = [fact.message for fact in heard.facts if isinstance(fact, EventRaised)]
+    assert said == (
+        "The log of session 1 is on node cellar, at /elsewhere/session-000001.ndjson, and this is node attic: look "
+        "there, or have both use one results directory."
+    )
+
+
 async def test_a_secret_that_became_known_later_is_not_told(estate: Estate) -> None:
     await run_chain(estate, look(command="echo later-known"), deliver(report()))
     session = await estate.store.records.session(1)

@@ -222,6 +222,7 @@ LONG: Final = {
     "claudeops.app.node.open_node": "the order in which a node opens, one line a step",
     "claudeops.engine.session.completion.conclude": "flat: one line a field",
     "claudeops.settings.load.load_settings": "flat: one line a setting",
+    "claudeops.app.wiring.build_context": "flat: a line for each field of the context",
     "claudeops.engine.session.runner._run": "what a session needs is entered and left in order, one line a step",
 }
 """Functions over forty lines, each with its reason."""

@@ -87,7 +87,8 @@ async def _deleted(written: str, chain: bool, settings: Settings, store: Store) 
     done = await store.deletion.delete(number, chain=chain, counted_since=at - timedelta(seconds=longest), now=at)
     if done.kept is not None:
         return _kept(written, number, done, longest)
-    warnings = [sentence for path in done.log_paths if (sentence := _remove(Path(path))) is not None]
+    logs, here = zip(done.log_paths, done.log_nodes, strict=True), settings.node.name
+    warnings = [sentence for path, node in logs if (sentence := _remove(Path(path), node, here=here)) is not None]
     gone = " and ".join(filter(None, (", ".join(map(str, done.session_ids)), "their logs" if chain else "its log")))
     return CommandResult(
         text="\n".join([f"deleted session {gone}", *warnings]),
@@ -120,10 +121,11 @@ def _kept(written: str, number: int, done: Deletion, longest: float) -> CommandR
     return answer._replace(body={"session_id": str(number), "deleted": False, **answer.body})
 
 
-def _remove(log: Path) -> str | None:
-    """Remove a log; return the sentence for one that stays. Upkeep removes it when its time has come."""
+def _remove(log: Path, node: str | None, *, here: str) -> str | None:
+    """Remove a log; return the sentence for one that stays. Upkeep of its machine removes it when its time has come."""
     try:
-        remove(log)
+        if not remove(log) and node not in {None, here}:
+            return f"the log {log} stays on node {node}, and this is node {here}: remove it there"
     except OSError as error:
         return f"the log {log} stays: {error.strerror}"
     return None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,7 @@ from claudeops.engine.recovery.replay import READ_SECONDS, LogRead, read_log
 from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.files import read_handoff
+from claudeops.engine.session_log.reader import packed_path
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.logs import LogEvent, Logger, log_context
@@ -44,6 +46,9 @@ from claudeops.tasks import DatabaseTrouble, Threads, Waiter
 LOOK_SECONDS: Final = 3600.0
 PATIENCE_SECONDS: Final = 300.0
 """How long recovering one session may take, its log and the database together; reading the log must take less."""
+
+RECENT: Final = timedelta(days=1)
+"""For which logs are looked for at a start; none of that age is removed for it."""
 
 _STATE_SECONDS: Final = 5.0
 _UNREADABLE: Final = frozenset({RejectionReason.LOG_UNREADABLE, RejectionReason.LOG_UNDIGESTED})
@@ -108,9 +113,13 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep_when_woken)
             trouble = DatabaseTrouble(self.context.log, "recovery")
+            is_first = True
             while True:
                 pause = LOOK_SECONDS
                 try:
+                    if is_first:
+                        await self.look_for_logs()
+                        is_first = False
                     await self.look_again()
                 except StoreError as error:
                     pause = trouble.failed(error)
@@ -135,6 +144,27 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
             else:
                 trouble.over()
                 await self._woken.pause()
+
+    async def look_for_logs(self) -> None:
+        """Log which of the latest sessions of this machine have no log: their directory is older than the database.
+
+        Raises `StoreError`.
+        """
+        context = self.context
+        since = context.clock.now() - RECENT
+        latest = await context.store.recovery.latest_logs(since=since)
+        own = [session for session in latest if context.node and session.log_node == context.node]
+
+        def look() -> list[Session]:
+            logs = [(session, Path(session.log_path or "")) for session in own]
+            return [session for session, log in logs if not log.exists() and not packed_path(log).exists()]
+
+        try:
+            missing = await self._looks.run(look, seconds=_STATE_SECONDS, what="a look for logs") if own else []
+        except OSError:
+            return  # their disk does not answer, which others report
+        if missing:
+            context.log.warning(LogEvent.LOGS_MISSING, missing=len(missing), session_id=missing[0].id)
 
     async def look_again(self) -> None:
         """Backfill the lost sessions whose complete log is there by now. Raises `StoreError`."""

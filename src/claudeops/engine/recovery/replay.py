@@ -17,7 +17,7 @@ import msgspec
 from claudeops.domain.calls import ToolCall, ToolEnd
 from claudeops.domain.chains.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.events import NewEvent
-from claudeops.domain.sessions import Ending, Session
+from claudeops.domain.sessions import Ending, Session, log_elsewhere
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked
 from claudeops.engine.session.context import SessionContext
@@ -151,6 +151,8 @@ class _Reading(msgspec.Struct, kw_only=True):
                     else self._concluded(transcript, arrivals.latest)
                 )
         except FileNotFoundError:
+            if where := log_elsewhere(self.session, self.context.node):
+                return BackfillRejected(reason=RejectionReason.LOG_MISSING, message=where)
             return self.refused(RejectionReason.LOG_MISSING, "does not exist")
         except OSError as error:
             return self.refused(RejectionReason.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")

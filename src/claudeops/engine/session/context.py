@@ -225,6 +225,7 @@ class SessionContext:
     timeouts: Timeouts
     hub: Hub
     counts: Counting = UNCOUNTED
+    node: str = ""  # the machine's name
     sessions_dir: Path  # workspaces are made below it
     repos_dir: Path
     timezone: str

@@ -40,6 +40,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     kept: NotDeleted | None = None  # None: it is gone
     session_ids: tuple[int, ...] = ()  # those that are gone, or that are in the way
     log_paths: tuple[str, ...] = ()  # of those that are gone
+    log_nodes: tuple[str | None, ...] = ()  # the machines that have written these
 
 
 class Deletions:
@@ -91,11 +92,16 @@ def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since:
 
 
 def _deleted(connection: Connection, wanted: Sequence[int], *, now: datetime) -> Deletion:
-    logs = select(sessions.c.log_path).where(sessions.c.id.in_(wanted), sessions.c.log_path.is_not(None))
-    paths = tuple(map(str, connection.execute(logs).scalars()))
+    own = sessions.c
+    logs = select(own.log_path, own.log_node).where(own.id.in_(wanted), own.log_path.is_not(None))
+    logged = connection.execute(logs).all()
     bury(connection, wanted, reason=DELETED, at=now)
     for column in references(sessions):
         if column.table is not sessions:
             clear_references(connection, column, wanted)
     connection.execute(delete(sessions).where(sessions.c.id.in_(wanted)))
-    return Deletion(session_ids=tuple(wanted), log_paths=paths)
+    return Deletion(
+        session_ids=tuple(wanted),
+        log_paths=tuple(row.log_path for row in logged),
+        log_nodes=tuple(row.log_node for row in logged),
+    )

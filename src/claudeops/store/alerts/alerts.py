@@ -79,10 +79,16 @@ class Alerts:
     """
 
     def __init__(
-        self, database: Database, *, fence: Fence = unfenced, monotonic: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        *,
+        fence: Fence = unfenced,
+        of_probes: Fence = unfenced,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._fence = fence
+        self._of_probes = of_probes  # failures are queued by whoever looks, and decided about by another role
         self._monotonic = monotonic
         self._serving: _Serving | None = None
         self._turn = anyio.Lock()
@@ -162,7 +168,11 @@ class Alerts:
 
         None is, if all of them belong to an incident already, or to a chain that has not ended.
         """
-        write = partial(failures.queue, names=names, incident=incident, now=now)
+
+        def write(connection: Connection) -> bool:
+            self._of_probes(connection)
+            return failures.queue(connection, names=names, incident=incident, now=now)
+
         return await self._database.write(write, urgent=True)
 
     async def _round(

@@ -123,6 +123,7 @@ sessions: Final = table(
         comment="the log, written before the spawn: `session-<id>.ndjson`, with `.2` and so on before the suffix "
         "where a restored database meets a log of that id; null: never claimed",
     ),
+    Column("log_node", Name, comment="the machine that writes the log, as in `instances.node`; null: not known"),
     Column(
         "attempt",
         Integer,

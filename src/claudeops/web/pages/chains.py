@@ -18,7 +18,7 @@ from claudeops.web.endpoints import WebCall
 from claudeops.web.pages.rendering import see_other
 from claudeops.web.pages.site import Site
 from claudeops.web.pages.verdict_timeline import LABELS, ROW, WIDTH, drawn
-from claudeops.web.ports import LinesPart
+from claudeops.web.ports import LinesPart, LogElsewhereError
 from claudeops.web.problems import RefusedError
 
 LINES: Final = 200
@@ -83,6 +83,8 @@ async def _lines(site: Site, number: int, after: int) -> tuple[LinesPart, str]:
         return nothing, "It has no log."
     try:
         part = await log.read(after, limit=LINES)
+    except LogElsewhereError as error:
+        return nothing, error.strerror or ""
     except FileNotFoundError:
         return nothing, "Its log is not kept any more."
     except OSError as error:

@@ -18,6 +18,7 @@ from claudeops.domain.live import EventRaised, SessionEnded
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
+from claudeops.engine.recovery.replay import read_log
 from claudeops.errors import StoreError
 from claudeops.formats.stream import Malformed, StreamEvent, StreamFrame, Transcript
 from claudeops.harness import HARNESSES
@@ -392,7 +393,7 @@ async def test_after_a_restore_no_log_is_overwritten_and_each_goes_to_its_own_ro
     logs = {path: path.read_bytes() for path in results.glob("*.ndjson")}
     restore_database(estate, backup)
 
-    await estate.store.recovery.skip_ids(highest_log_number(results))
+    await estate.store.recovery.skip_ids(highest_log_number(results), now=estate.context.clock.now())
     await restarted(estate)
     new = await estate.queue()
     path = free_log_path(results, waiting.id)
@@ -403,6 +404,33 @@ async def test_after_a_restore_no_log_is_overwritten_and_each_goes_to_its_own_ro
     assert free_log_path(results, new.id).name == "session-000003.ndjson"
     assert {path: path.read_bytes() for path in logs} == logs
     assert sessions(estate) == [(1, "manual", "queued"), (1, "manual", "queued")]
+
+
+async def test_logs_that_are_older_than_the_database_are_missed_at_the_start(estate: Estate) -> None:
+    for _ in range(3):
+        await estate.store.queue.finish(await ran(estate, look(), deliver(report())), rules=estate.context.rules)
+    Path(estate.log_path(2)).unlink()
+    estate.execute("UPDATE sessions SET log_node = 'attic'")
+    estate.execute("UPDATE sessions SET log_path = '/elsewhere/3.ndjson', log_node = 'cellar' WHERE id = 3")
+    estate.with_context(node="attic")
+
+    await SessionRecovery(context=estate.context).look_for_logs()
+
+    (line,) = [json.loads(line) for line in estate.logged.getvalue().splitlines() if '"logs_missing"' in line]
+    assert (line["missing"], line["session_id"], line["level"]) == (1, 2, "warning")
+
+
+async def test_log_of_another_machine_is_named_with_its_place(estate: Estate) -> None:
+    await ran(estate, look(), deliver(report()))
+    estate.execute("UPDATE sessions SET log_path = '/elsewhere/session-000001.ndjson', log_node = 'cellar'")
+    session = await estate.store.records.session(1)
+    assert session is not None
+
+    for node, said in (("attic", "is on node cellar, at /elsewhere/"), ("cellar", "does not exist")):
+        estate.with_context(node=node)
+        read = await read_log(session, estate.context)
+        assert isinstance(read, BackfillRejected)
+        assert said in read.message
 
 
 def test_numbers_are_read_from_names_of_logs_only(tmp_path: Path) -> None:
