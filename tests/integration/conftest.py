@@ -17,7 +17,7 @@ async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_big_table_is_scanned() -> Iterator[None]:
     """Fail a test by which a statement comes up that reads a big table from one end to the other."""
     with watched_plans() as scans:

@@ -19,8 +19,6 @@ from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, RULES, started, wanted
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 pytest_plugins = ("support.store_fixtures",)
 
 HOSTILE: Final = "shop\x1b[31m\u202e"

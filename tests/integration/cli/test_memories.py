@@ -10,8 +10,6 @@ import pytest
 from claudeops.cli.command_line import call
 from support.migrated import write_migrated
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

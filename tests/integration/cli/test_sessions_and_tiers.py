@@ -23,8 +23,6 @@ from support.doses import drawn
 from support.estate import report
 from support.store_values import NOW, RULES, ending, gone, started
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 pytest_plugins = ("support.store_fixtures",)
 
 

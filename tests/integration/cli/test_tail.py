@@ -32,8 +32,6 @@ from support.estate import Estate, deliver, look, report
 from support.stores import approvals_of
 from support.waiting import PATIENCE_SECONDS, until
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 TOOLS = ("Bash", "Read", "Write")
 SOMETIME = datetime(2000, 1, 1, tzinfo=UTC)
 SAID = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}}

@@ -10,8 +10,6 @@ import pytest
 from support.checkout import ROOT
 from support.commanding import Shell, shell_in
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 PLAYS: Final = ROOT / "tests" / "data" / "alert-plays"
 RULES_FILE: Final = '[[source]]\nname = "prometheus"\nkind = "alertmanager"\n'
 MANIFEST: Final = """# CLAUDE-OPS

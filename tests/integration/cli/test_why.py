@@ -11,8 +11,6 @@ from claudeops.store.store import Store
 from support.commanding import Shell, shell_in
 from support.store_values import RULES, check, ending, report, started
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 pytest_plugins = ("support.store_fixtures",)
 
 

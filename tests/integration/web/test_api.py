@@ -22,8 +22,6 @@ from support.paged import SiteDoor, site_door
 from support.policy_in_force import policy_in
 from support.store_values import after, one_session, report
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 pytest_plugins = ("support.store_fixtures",)
 
 PARAMS: Final = {"id": "1", "number": "1", "root": "1", "name": "web", "a": "1", "b": "2"}

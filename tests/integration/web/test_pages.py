@@ -19,8 +19,6 @@ from support.paged import SiteDoor, site_door
 from support.store_values import NOW
 from support.stores import Database
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 PAGES: Final = {
     "/": ("approval", "shop"),
     "/incidents": ("web", "critical"),

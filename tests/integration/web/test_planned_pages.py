@@ -20,8 +20,6 @@ from support.paged import SiteDoor, site_door
 from support.store_values import NOW
 from support.stores import Database
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 AT = "2026-03-01 12:00:00.000000"
 NIGHTLY = SchedulePlan(
     schedule=Schedule(name="default", cadence=Cron(expr="0 3 * * *", timezone="Europe/Berlin")),

@@ -16,8 +16,6 @@ from support.lived_in import something_of_everything
 from support.paged import SiteDoor, site_door
 from support.store_values import NOW
 
-pytestmark = pytest.mark.usefixtures("no_big_table_is_scanned")
-
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[SiteDoor]:

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, exists, func, select
+from sqlalchemy import ColumnElement, Connection, exists, func, select, union_all
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.listing import Listing, Page
+from claudeops.domain.sessions import Status
 from claudeops.policy.audit import row_content
 from claudeops.policy.replay import RecordedCall
-from claudeops.store.reading import page
+from claudeops.store.reading import earlier, page
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.sessions import model_calls, sessions, tool_calls
 
@@ -122,7 +123,7 @@ def _link(row: TableRow, head: str | None) -> AuditLink:
 
 def count_since(connection: Connection, since: datetime) -> int:
     """Return how many calls of tools are on record since a moment; one that a person answered counts once."""
-    query = select(func.count()).select_from(tool_calls).where(tool_calls.c.requested_at >= since, _is_first())
+    query = select(func.count()).select_from(tool_calls).where(*_since(since), _is_first())
     return connection.execute(query).scalar_one()
 
 
@@ -134,13 +135,26 @@ def recorded_before(
     query = (
         select(tool_calls, sessions.c.tier)
         .join(sessions, sessions.c.id == columns.session_id)
-        .where(columns.requested_at >= since, _is_first())
+        .where(*_since(since), _is_first())
         .order_by(columns.id.desc())
         .limit(limit)
     )
     if before is not None:
         query = query.where(columns.id < before)
     return tuple(_recorded(row) for row in connection.execute(query))
+
+
+def _since(moment: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a call was requested since a moment.
+
+    No index has that moment. The ids of calls do: from the first call on of the sessions that have not ended before.
+    """
+    session, call = sessions.alias("late"), tool_calls.alias("call")
+    first = select(func.min(call.c.id).label("id")).where(call.c.session_id == session.c.id).scalar_subquery()
+    ended = select(first.label("id")).where(session.c.ended_at >= earlier(moment))
+    under_way = select(first.label("id")).where(session.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)))
+    lowest = select(func.min(union_all(ended, under_way).subquery().c.id)).scalar_subquery()
+    return tool_calls.c.id >= lowest, tool_calls.c.requested_at >= moment
 
 
 def _is_first() -> ColumnElement[bool]:
