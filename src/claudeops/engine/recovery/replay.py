@@ -36,8 +36,10 @@ from claudeops.formats.stream import (
     dropped_line,
 )
 from claudeops.formats.stream.framing import as_text
+from claudeops.formats.stream.tallies import MOST_CALLS
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent
+from claudeops.structs import replace
 from claudeops.tasks import Threads, check_abandoned
 
 READ_SECONDS: Final = 240.0
@@ -183,7 +185,8 @@ class _Reading(msgspec.Struct, kw_only=True):
 
     def _note(self, fact: StreamEvent, arrived: datetime | None, warnings: CliWarnings) -> None:
         if isinstance(fact, ToolEnded):
-            self._tool_ends.append((fact, arrived))
+            if len(self._tool_ends) < MOST_CALLS or fact.tool_use_id in (self.allowed or ()):
+                self._tool_ends.append((replace(fact, text=None), arrived))  # what the tool printed is of no use here
         elif isinstance(fact, CliWarned) and (event := warnings.event(fact)) is not None:
             self._events.append(event)
 

@@ -197,11 +197,11 @@ class _Messages(msgspec.Struct, kw_only=True):
             return "\n".join(self.texts)
         if last is None:
             return ""
-        half = self.limits.text // 2
+        half = min(self.limits.text, self._total) // 2  # many texts of some letters may be short together
         latest = list(_up_to(half, reversed(self.texts)))
         end = "\n".join(filter(None, (self._before, *reversed(latest))))[-half:]
         beginning = self._first(half) if self._beginning is None else self._beginning
-        return both_ends(beginning, last[-half:] if not end.strip() else end, total=self._total)
+        return both_ends(beginning[:half], last[-half:] if not end.strip() else end, total=self._total)
 
     def says_it_waits(self) -> bool:
         """Say whether a text that `text` may leave out says that the session waits."""

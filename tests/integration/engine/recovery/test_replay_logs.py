@@ -22,6 +22,7 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import FrameReader
 from support.estate import Estate, report
 from support.replays import line_of, lost_with_log, mark_lost, replay, replayed, result_line, tables
+from support.streams import answered, said
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -194,6 +195,21 @@ async def test_long_log_is_not_held_in_memory(estate: Estate) -> None:
 
     assert result.frames == 2502
     assert peak < size / 4
+
+
+async def test_results_and_texts_of_a_long_log_are_not_held_while_it_is_read(estate: Estate) -> None:
+    texts = (f"{number} " + "x" * 200_000 for number in range(150))
+    lines = (line for number, text in enumerate(texts) for line in (said(text), answered(f"toolu_{number}", text)))
+    await lost_with_log(estate, *lines, DELIVERED)
+    tracemalloc.start()
+    try:
+        result = await replayed(estate)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(result.ending.tool_ends) == 150
+    assert estate.row(1)["cost_usd"] == 0.01
+    assert peak < 24 * 1024 * 1024  # the log has 60 MB
 
 
 async def test_result_in_one_line_of_many_megabytes_is_taken(estate: Estate) -> None:

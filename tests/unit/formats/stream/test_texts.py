@@ -124,6 +124,12 @@ def test_question_before_a_flood_of_blank_lines_is_still_a_question() -> None:
     assert in_pieces([" \n"] * 900, SMALL).text == ""
 
 
+def test_many_texts_of_some_letters_are_short_together() -> None:
+    text = in_messages(["a", "b", "a", "c"] * 20, replace(SMALL, text=1000)).text
+    assert text.startswith("a\nb\na\nc\n")
+    assert len(text) < 240
+
+
 def test_text_that_alone_is_too_long_is_held_until_another_one_comes() -> None:
     giant = "giant " * 200
     assert in_messages([giant], SMALL).main_texts == (giant,)
