@@ -79,7 +79,6 @@ class LeaseRenewal:
 
     async def run(self) -> None:
         """Renew the lease until cancelled, or until another process has the lock."""
-        await anyio.to_thread.run_sync(self.digests)  # the first time they take some hundredths of a second
         while await self._hold_lock():
             if self._sole:
                 await self.locked()
