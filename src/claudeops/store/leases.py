@@ -18,6 +18,7 @@ from claudeops.errors import StaleTermError
 from claudeops.store.database import Database, Fence
 from claudeops.store.tables.columns import Name, UtcDateTime
 from claudeops.store.tables.daemon import leases
+from claudeops.text import clip
 
 _LEASES: Final = leases.c
 _HELD: Final = select(leases).where(_LEASES.owner.is_not(None)).order_by(_LEASES.name)
@@ -111,7 +112,8 @@ def take(
     A lease is his where it is new, was his before, or has ended; with ``alone`` he is the only one who can have any, so
     that each is his. ``now`` counts on SQLite alone.
     """
-    ordered = sorted(set(names))  # two owners lock rows in the same order
+    given = {clip(name): name for name in names}
+    ordered = sorted(given)  # two owners lock rows in the same order
     if not ordered:
         return {}
     is_alone = "1 = 1 OR " if alone else ""
@@ -135,7 +137,7 @@ def take(
     else:
         typed.append(bindparam("seconds", seconds))
     found = connection.execute(statement.bindparams(*typed)).all()
-    return {row.name: Lease(name=row.name, owner=owner, term=row.term) for row in found}
+    return {given[row.name]: Lease(name=given[row.name], owner=owner, term=row.term) for row in found}
 
 
 def give_back(connection: Connection, lease: Lease, *, now: datetime) -> bool:

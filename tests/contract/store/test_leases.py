@@ -121,6 +121,16 @@ async def test_chain_takes_a_service_within_the_transaction_of_its_verdict(store
     assert (await store.database.write(lambda connection: take(connection, 2)))[name].term == 2
 
 
+async def test_name_that_is_too_long_for_its_column_is_one_lease_under_its_own_name(store: Store) -> None:
+    name = service_lease("x" * 300)
+
+    (lease,) = (await taken(store, ONE, name)).values()
+
+    assert lease.name == name
+    assert await taken(store, OTHER, name) == {}
+    await store.database.write(lambda connection: leases.check(connection, lease))
+
+
 async def test_two_owners_who_race_do_not_both_win(database: Database) -> None:
     won: list[tuple[str, Lease]] = []
     async with opened(database) as one, opened(database) as other:
