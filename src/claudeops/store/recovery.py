@@ -34,7 +34,7 @@ from claudeops.domain.notices.notice import Announcement
 from claudeops.domain.owner import SESSION_LEASE, Owner, SignOfLife
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
-from claudeops.errors import StaleAttemptError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.acts.services import renew_services
 from claudeops.store.alerts import announcements
@@ -264,6 +264,8 @@ class Recovery:
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
             rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
             beside = connection.execute(_BESIDE, {"name": owner.name}).all()
+            if not beside:
+                raise StoreError("the database has no revision: restore it, or copy it anew.")
             if beside[0].repairs:
                 renew_services(connection, owner.name, now=now)
             life = SignOfLife(

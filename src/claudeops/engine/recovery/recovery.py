@@ -134,8 +134,7 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
         while True:
             try:
                 if self._outlook is not None:
-                    outlook, self._outlook = self._outlook, None
-                    taken += await self.sweep(outlook)
+                    taken += await self.sweep(self._outlook)
                 while taken:
                     await self.take_up(taken[:1])
                     taken.pop(0)
@@ -143,6 +142,8 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                 await anyio.sleep(trouble.failed(error))
             else:
                 trouble.over()
+            self._outlook = None  # by now it is old, and the next sign of life brings another one
+            if not taken:
                 await self._woken.pause()
 
     async def look_for_logs(self) -> None:
