@@ -56,6 +56,15 @@ class PastAction(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.error == NO_RESULT_SEEN else self.success
 
 
+class ServiceLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A service under repair: one chain alone may act on it."""
+
+    service: str
+    chain: int  # by its first session
+    since: datetime | None  # its first action on the service; None: not on record
+    ends_at: datetime  # if the chain gives no more sign
+
+
 class ActionLimit(msgspec.Struct, frozen=True, kw_only=True):
     """At most ``count`` actions of a kind on one service within a sliding window."""
 

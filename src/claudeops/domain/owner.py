@@ -58,15 +58,6 @@ def service_lease(service: str) -> str:
     return f"service:{service}"
 
 
-class ServiceLease(msgspec.Struct, frozen=True, kw_only=True):
-    """A service under repair."""
-
-    service: str
-    chain: int  # by its first session
-    since: datetime | None  # its first action on the service; None: not on record
-    ends_at: datetime  # if the chain gives no more sign
-
-
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Work that one owner does at a time, as he took it."""
 

@@ -24,14 +24,13 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.actions import Action, PastAction
+from claudeops.domain.actions import Action, PastAction, ServiceLease
 from claudeops.domain.calls import Verdict, VerdictKind
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.cooldown import over_limit
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import container_of, counted_by, names_of_container, other_names_of
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.domain.owner import ServiceLease
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import LOWEST_TIER, Session
 from claudeops.structs import replace

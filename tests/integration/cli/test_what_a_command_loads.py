@@ -89,7 +89,8 @@ THOROUGH: Final = {
     "run": 287,  # before the trial of isolation begins, beside which the rest is loaded
     "bootstrap": 527,
 }
-"""The same of commands that read all settings, run something, or judge."""
+"""The same of commands that read all settings, run something, or judge; those that open the store load all of it: also
+leases, services under repair and failures of probes that wait for a decision."""
 
 HEAVY: Final = frozenset(
     {

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Integer, bindparam, cast, exists, func, or_, select, update
 
-from claudeops.domain.owner import SERVICE_SECONDS, ServiceLease, service_lease
+from claudeops.domain.actions import ServiceLease
+from claudeops.domain.owner import SERVICE_SECONDS, service_lease
 from claudeops.domain.sessions import Outcome, Session, Status
 from claudeops.store.leases import take
 from claudeops.store.rows import TableRow
