@@ -48,9 +48,9 @@ ROLES: Final = frozenset({ALERTS, NOTICES, PROBES, SCHEDULES, UPKEEP})
 """The kinds of work that one daemon does for all; of probes, one for each site."""
 
 
-def probes_of(site: str | None) -> str:
-    """Return the name of the lease of a site's probes; ``None``: of those of nodes that name no site."""
-    return PROBES if site is None else f"{PROBES}:{site}"
+def probes_of(site: str) -> str:
+    """Return the name of the lease of a site's probes."""
+    return f"{PROBES}:{site}"
 
 
 def service_lease(service: str) -> str:

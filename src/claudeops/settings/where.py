@@ -17,6 +17,8 @@ from claudeops.settings.reader import VariableReader, by_default, read_address_o
 from claudeops.settings.variables import (
     HIGHEST_TIER,
     Hides,
+    ValueKind,
+    Variable,
     configuration,
     declared_by,
     derived,
@@ -78,11 +80,12 @@ class NodeSettings:
         identifier(NODE, "name of this machine; events, logs and `claudeops list-nodes` say it", note="the host's name")
     )
     site: str = setting(
-        identifier(
-            "CLAUDEOPS_SITE",
-            "where this machine is; machines of one site reach the same services, and each site has other delays out "
-            "of the jitter",
-            DEFAULT_SITE,
+        Variable(
+            name="CLAUDEOPS_SITE",
+            kind=ValueKind.TEXT,
+            defaults=(DEFAULT_SITE,),
+            meaning="where this machine is; machines of one site reach the same services, and each site has other "
+            "delays out of the jitter",
         )
     )
 

@@ -21,7 +21,7 @@ from claudeops.store.tables import HEAD
 from support.estate import deliver, look, report
 from support.stand_in_daemon import stand_in_node
 
-OURS: Final = 510
+OURS: Final = 513
 """Modules of a daemon that does not listen, on a database that is there, after its first session."""
 
 SLACK: Final = 3
