@@ -27,7 +27,11 @@ _HELD: Final = {
     "a model call of session {} is open": "SELECT session_id FROM model_calls WHERE ended_at IS NULL",
     "an action of session {} is not settled": "SELECT session_id FROM cooldown_actions WHERE success IS NULL",
     "the daemon {} is on record as one that runs": "SELECT owner FROM instances",
-    "the lease {} has an owner": "SELECT name FROM leases WHERE owner IS NOT NULL",
+    "the lease {} has an owner": (
+        "SELECT name FROM leases WHERE owner IS NOT NULL AND (name NOT LIKE 'service:%' OR NOT EXISTS ("
+        "SELECT 1 FROM sessions WHERE CAST(root_session_id AS TEXT) = leases.owner"
+        " AND (status <> 'ended' OR outcome = 'lost')))"  # a chain that goes on keeps its services, a lost one for long
+    ),
 }
 
 

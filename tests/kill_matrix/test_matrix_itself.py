@@ -135,6 +135,7 @@ LEFT = {
     "left: the daemon node is on record": "INSERT INTO instances (owner, pid, process_started_at, boot_id, heartbeat)"
     " VALUES ('node', 1, 1.0, 'boot', '2026-01-01 00:00:00.000000')",
     "left: the lease alerts has an owner": "UPDATE leases SET owner = 'node'",
+    "left: the lease service:a has an owner": "INSERT INTO leases VALUES ('service:a', '1', 1, '2099-01-01 00:00:00')",
 }
 
 
