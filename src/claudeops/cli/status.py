@@ -204,8 +204,6 @@ def _of_daemon(state: StatusShown, looks: Layout) -> Iterator[Fact]:
     else:
         why = status.reason or "it does not say why"
         yield "daemon", TableCell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
-    if status.node:
-        yield "node", f"{status.node} (site {status.site}), claudeops {status.version}"
     if missing := status.missing_roles():
         yield "roles", TableCell(f"without {', '.join(missing)}, which another daemon does, or none", Style.WARN)
     for fire in status.schedules:

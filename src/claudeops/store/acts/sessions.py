@@ -95,7 +95,7 @@ async def stop_session(
             done_seconds=seconds,
         )
         if asked.answer is ShellAnswer.NO_DAEMON and not queued:
-            says = f"Session {running[0]} is on record as running, but no daemon runs: its next start ends it."
+            says = f"Session {min(running)} is on record as running, but no daemon runs: its next start ends it."
             return refused("session", session.id, says)
     meant = [one for one in await store.records.chain(session.root_session_id) if whole_chain or one.id == session.id]
     return _stopped(session, meant, {*queued, *running}, asked)

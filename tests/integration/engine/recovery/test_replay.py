@@ -58,7 +58,7 @@ def restarting(call: ToolCall, _workspace: object) -> Verdict:
 
 
 def without_the_end(all_tables: Tables) -> Tables:
-    """Leave out what a row that was lost keeps, the event that says so, and which daemons run."""
+    """Leave out what a row that was lost keeps, its services too, the event that says so, and which daemons run."""
     sessions = [
         {name: row[name] for name in row if name not in SETTLED}
         for row in all_tables["sessions"]
@@ -71,7 +71,7 @@ def without_the_end(all_tables: Tables) -> Tables:
     # late of a session says neither its tier nor its cost.
     parts = ("topic", "level", "text", "service", "session_id")
     outbox = [{part: notice.get(part) for part in parts} for notice in told if "was lost" not in notice["text"]]
-    return {**all_tables, "sessions": sessions, "events": events, "outbox": outbox, "instances": []}
+    return {**all_tables, "sessions": sessions, "events": events, "outbox": outbox, "instances": [], "leases": []}
 
 
 @pytest.mark.parametrize(
