@@ -14,6 +14,7 @@ from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
+    OWNER,
     RULES,
     after,
     alarm,
@@ -138,6 +139,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "unknown_frames": 5,
         "last_assistant_text": "I looked.",
         "stderr_tail": "boom",
+        "log_node": OWNER.node,
         "log_path": session.log_path,
         "attempt": 1,
         "owner": "node-1",

@@ -144,6 +144,7 @@ async def test_claim_marks_the_row_before_anything_is_spawned(store: Store, data
         started_at=after(minutes=5),
         cli_session_id="5e0b1bd8-0000-4000-8000-000000000001",
         log_path=f"/results/session-{session.id:06}.ndjson",
+        log_node=OWNER.node,
     )
     (row,) = database.rows("sessions")
     assert (row["owner"], row["lease_expires_at"]) == (OWNER.name, after(minutes=65))
