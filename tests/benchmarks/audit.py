@@ -31,6 +31,17 @@ T = TypeVar("T")
 SNAPSHOT_MILLISECONDS: Final = 200.0
 """What a snapshot stays below: as long as it lasts, SQLite's log is not started over."""
 
+# What the kernel says of an ended child (`ru_maxrss`) is at least what its parent held when it was started.
+_COMMAND: Final = """
+import sys
+from claudeops.cli.main import main
+try:
+    main()
+finally:
+    held = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(held.split()[1], file=sys.stderr)
+"""
+
 _READ: Final = (
     *("id", "session_id", "tool_use_id", "agent_id", "tool_name", "input", "verdict", "reason", "ran"),
     *("requested_at", "decided_at", "ended_at", "is_error"),
@@ -70,18 +81,20 @@ def _command(file: Path) -> tuple[float, float, float]:
     }
     began = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, "-m", "claudeops", "audit", "verify"],
+        [sys.executable, "-c", _COMMAND, "audit", "verify"],
         env=environment,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
-        printed = process.stdout.read()
+        assert process.stderr is not None
+        printed, held = process.stdout.read(), process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise AssertionError(f"the trail is not as it was written: {printed[:500]}")
-    return time.perf_counter() - began, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
+    return time.perf_counter() - began, int(held) / 1024, used.ru_utime + used.ru_stime
 
 
 async def _snapshots(file: Path) -> list[float]:
