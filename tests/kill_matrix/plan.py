@@ -28,7 +28,9 @@ _ANSWERED: Final = frozenset(label for label in _FOLLOWING if "by probes" in lab
 _MIGRATING: Final = frozenset(point.label for point in POINTS if "migration" in point.place.label)
 _HIDING: Final = 0.05
 _SOON: Final = 0.3
-_ONCE: Final = ("chain", "change", "answer")  # what a trial has once: a change, its chain, what was found afterwards
+_ONCE: Final = ("chain", "change", "failures", "planned", "answer")
+"""What a trial has once: a change, its failures in the queue, its chain, the look at what that has changed, and what
+was found by it. A daemon that is asked to stop there may well finish it, and leave nothing to the next one."""
 _WATCHED: Final = 0.05
 _COMPLETE: Final = (
     "after result on disk",
