@@ -118,6 +118,8 @@ class Recovery:
             gone = {other.name for other in known} - living
             if starts or gone:
                 _forget(connection, {*gone, owner.name} if starts else gone)
+            for name in gone:
+                give_back_all(connection, name, now=now)
             if starts:
                 _register(connection, owner, now)
             if starts or gone:

@@ -108,6 +108,18 @@ async def test_owner_whose_lease_is_over_is_succeeded_and_no_other_one(
     assert names(database) == [OWNER.name, NEXT_OWNER.name]
 
 
+async def test_leases_of_a_dead_owner_are_free_at_once_and_no_other_ones(store: Store, database: Database) -> None:
+    await registered(store, NEXT_OWNER, FAR_OWNER, OWNER)
+    silent_for(database, FAR_OWNER.name, DEAD_SECONDS)
+    await store.leases.take(["alerts"], FAR_OWNER.name)
+    await store.leases.take(["notices"], NEXT_OWNER.name)
+
+    await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=False)
+
+    held = await store.leases.holders()
+    assert {name: lease.owner for name, lease in held.items()} == {"notices": NEXT_OWNER.name}
+
+
 async def test_two_that_see_an_owner_dead_succeed_it_once(database: Database) -> None:
     async with opened(database) as store, opened(database) as second:
         await registered(store, FAR_OWNER, NEXT_OWNER, OWNER)
