@@ -73,9 +73,7 @@ _OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.
     ),
 )
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
-
 _OPEN: Final = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.service.is_(None))
-
 _MOST_LOGS: Final = 200  # that are looked for at a start
 _MOST_LOST: Final = 500
 """How many of the newest lost sessions have their logs looked for again."""
