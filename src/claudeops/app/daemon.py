@@ -222,6 +222,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         clock=node.clock,
         running=running,
         check_lock=None if node.check_lock is no_check else node.check_lock,
+        shares_lock=node.settings.node.in_fleet,
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
         lost=stop_quickly,
         outdated=shutdown.requested.set,
@@ -279,16 +280,18 @@ def _planned(plans: Iterable[SchedulePlan]) -> list[SchedulePlan]:
 
 
 def roles_of(node: Node, lease: LeaseRenewal) -> Roles:
-    """Return the roles of a daemon: all of them, as long as the lock on the database keeps every other one away."""
+    """Return the roles of a daemon: all of them, where the lock on the database keeps every other one away."""
+    is_alone = not node.settings.node.in_fleet
     roles = Roles(
         leases=node.store.leases,
         owner=node.owner.name,
         clock=node.clock,
         log=node.log,
-        alone=True,
+        alone=is_alone,
         may_hold=lambda: not lease.holds_back(),
     )
-    lease.locked = roles.renew
+    if is_alone:
+        lease.locked = roles.renew
     return roles
 
 

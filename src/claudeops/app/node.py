@@ -134,7 +134,7 @@ async def open_node(
     shutdown: Shutdown | None = None,
     trial: Trial | None = None,
 ) -> AsyncIterator[Node]:
-    """Open everything for the only daemon on this database.
+    """Open everything for a daemon: the only one on this database, or one of its fleet.
 
     Readers of a ``hub`` that is passed in also hear of the sessions of dead daemons, which are taken over here. A
     ``trial`` was begun by the caller, who ends it.
@@ -147,7 +147,7 @@ async def open_node(
     shutdown.check()
     await make_directories(settings)
     owner = this_owner(node=settings.node.name, site=settings.node.site, version=version("claudeops"))
-    with claim_database(settings.places.database_url, settings.places.state_dir) as check_lock:
+    with _claimed(settings) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
@@ -247,6 +247,12 @@ async def open_node(
                 await store.close()
 
 
+def _claimed(settings: Settings) -> contextlib.AbstractContextManager[Callable[[], None]]:
+    """Return what keeps other daemons from the state directory and the database, or from a fleet's those outside it."""
+    places = settings.places
+    return claim_database(places.database_url, places.state_dir, shared=settings.node.in_fleet)
+
+
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:
     """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
     waker = AnswerWaker(look_seconds=LONGEST_SECONDS)
@@ -270,7 +276,8 @@ async def take_over(
 ) -> None:
     """End the sessions that dead daemons left running, and let no new session get the id of an existing log.
 
-    ``check_lock`` shows that this daemon is still the only one: its start may have taken long.
+    ``check_lock`` shows that the lock is still this daemon's: its start may have taken long. Where others share it,
+    only those whose process is seen to be gone are dead by now; of the others the signs of life are waited for.
 
     A stop request does not cut this short unless it takes longer than a stop may: no row is left half taken over.
     """
@@ -285,7 +292,7 @@ async def take_over(
             context.log.warning(LogEvent.LOGS_NEWER, known=reached, highest=highest, path=str(results))
         if check_lock is not no_check:
             await anyio.to_thread.run_sync(check_lock)
-        await recovery.take_up(await recovery.sweep(Outlook(owner=owner, sole=True), starts=True))
+        await recovery.take_up(await recovery.sweep(Outlook(owner=owner, sole=not settings.node.in_fleet), starts=True))
 
 
 def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageWriter]:

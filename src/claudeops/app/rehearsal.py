@@ -196,7 +196,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
         ),
         # The state directory is new, so the test would run every time.
         cell=replace(settings.cell, cli_self_test=False),
-        planned=replace(settings.planned, dispatcher="local"),
+        node=replace(settings.node, dispatcher="local"),
         # The operator's own daemon may listen on the port.
         listener=replace(settings.listener, enabled=False, host="127.0.0.1", public_url=None),
         upkeep=replace(settings.upkeep, heartbeat_url=None),

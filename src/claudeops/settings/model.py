@@ -268,9 +268,6 @@ class LogSettings:
 class PlannedSettings:
     """Read and checked; nothing acts on them yet."""
 
-    dispatcher: str = setting(
-        choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False)
-    )
     webhook_model: str | None = setting(
         Variable(name="CLAUDEOPS_WEBHOOK_MODEL", kind=ValueKind.MODEL, meaning="model that reads alerts", used=False)
     )

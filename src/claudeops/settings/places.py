@@ -18,10 +18,21 @@ from claudeops.files import is_directory
 from claudeops.settings.model import ProbeSettings, Settings
 from claudeops.settings.reader import VariableReader, read_address_of_database, read_database_url
 from claudeops.settings.variables import HARNESSES
-from claudeops.settings.where import STATE, TARGET_DATABASE, PlaceSettings, find_directory
+from claudeops.settings.where import (
+    DATABASE,
+    DISPATCHER,
+    PROCRASTINATE,
+    STATE,
+    TARGET_DATABASE,
+    NodeSettings,
+    PlaceSettings,
+    find_directory,
+)
 
 BUNDLED: Final = "claude"
 """The harness whose CLI comes with claudeops."""
+
+METER: Final = "CLAUDEOPS_METER"
 
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
@@ -85,6 +96,23 @@ def read_places(
         target_database_url=read_address_of_database(reader, TARGET_DATABASE, cwd=cwd),
     )
     return found, tuple(warnings)
+
+
+def check_fleet(node: NodeSettings, places: PlaceSettings, *, has_meter: bool) -> None:
+    """Raise `ConfigurationError` where the database cannot be shared, or sessions of a stopped daemon would go on."""
+    if not node.in_fleet:
+        return
+    if places.database_url.startswith("sqlite"):
+        raise ConfigurationError(
+            f"{DISPATCHER} is {PROCRASTINATE}, by which several daemons share a database, and {DATABASE} is that of a "
+            f"SQLite file, which belongs to one: set a postgresql:// address there, or unset {DISPATCHER}."
+        )
+    if not has_meter:
+        raise ConfigurationError(
+            f"{DISPATCHER} is {PROCRASTINATE} and {METER} is off: without the meter a session asks its model on while "
+            "its daemon is stopped and another one has taken the session over: set "
+            f"{METER} to on, or unset {DISPATCHER}."
+        )
 
 
 def require_repos(repos_dir: Path) -> None:

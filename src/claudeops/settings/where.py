@@ -19,6 +19,7 @@ from claudeops.settings.variables import (
     Hides,
     ValueKind,
     Variable,
+    choice,
     configuration,
     declared_by,
     derived,
@@ -37,8 +38,11 @@ STATE: Final = "CLAUDEOPS_STATE_DIR"
 RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 DAILY_BUDGET: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
 CHAIN_BUDGET: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
+DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
 TARGET_DATABASE: Final = "CLAUDEOPS_TARGET_DATABASE_URL"
 NODE: Final = "CLAUDEOPS_NODE"
+DISPATCHER: Final = "CLAUDEOPS_DISPATCHER"
+PROCRASTINATE: Final = "procrastinate"
 DEFAULT_SITE: Final = "main"
 
 _ROOT: Final = Path("/")
@@ -57,7 +61,7 @@ class PlaceSettings:
     )
     database_url: str = derived(  # ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``
         secret(
-            "CLAUDEOPS_DATABASE_URL",
+            DATABASE,
             "`sqlite:///` or `postgresql://` URL",
             hides=Hides.IN_URL,
             note="`sqlite:///<state directory>/claudeops.db`",
@@ -88,11 +92,24 @@ class NodeSettings:
             "delays out of the jitter",
         )
     )
+    dispatcher: str = setting(
+        choice(
+            DISPATCHER,
+            f"local {PROCRASTINATE}",
+            "`local`: one daemon alone works on the database; `procrastinate`: any number of daemons share it, on "
+            "PostgreSQL",
+        )
+    )
 
     @property
     def jitter_site(self) -> str:
         """The site in what delays are made of; that of an installation without one is none."""
         return "" if self.site == DEFAULT_SITE else self.site
+
+    @property
+    def in_fleet(self) -> bool:
+        """Whether other daemons may work on the same database."""
+        return self.dispatcher == PROCRASTINATE
 
 
 @settings_group

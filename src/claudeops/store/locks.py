@@ -1,4 +1,7 @@
-"""Locks: one daemon per database and per state directory, for as long as its process lives.
+"""Locks: one daemon per state directory and per database, or several that share it, for as long as a process lives.
+
+On PostgreSQL daemons may share the lock, so one that wants the database for itself and those that share it exclude each
+other. Each kind of a refusal says which of the two was in the way.
 
 Also what must be known of a database before that: whether its file lies on a network file system, where SQLite's locks
 and shared memory do not hold, and whether it can be read and written, which `check_database` finds out without leaving
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, false, text, update
+from sqlalchemy import Connection, TextClause, false, text, update
 from sqlalchemy.engine import URL
 
 from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
@@ -45,37 +48,41 @@ _NETWORK: Final = re.compile(
 _DAEMON_KEY: Final = 0x636C6F64  # "clod"; below 2**32, so that pg_locks shows it whole as objid
 
 _HOLDER: Final = text(
-    "SELECT activity.application_name FROM pg_locks AS held"
+    "SELECT activity.application_name, held.mode = 'ShareLock' AS shared FROM pg_locks AS held"
     " LEFT JOIN pg_stat_activity AS activity ON activity.pid = held.pid"
     " WHERE held.locktype = 'advisory' AND held.granted AND held.classid = 0 AND held.objid = :key"
     " AND held.objsubid = 1"
-    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY held.pid"
 )
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.05  # between attempts: `is_claimed` takes the lock for a moment
 _REMEDY: Final = "stop it first, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR"
+_SHARE: Final = "CLAUDEOPS_DISPATCHER=procrastinate"
 
 
 @contextmanager
 def claim_database(
-    url: str, state_dir: Path, *, pause: Callable[[float], None] = time.sleep
+    url: str, state_dir: Path, *, shared: bool = False, pause: Callable[[float], None] = time.sleep
 ) -> Iterator[Callable[[], None]]:
     """Be the only daemon on this database and in this state directory while the block runs.
+
+    ``shared``: together with others that share it, where it is PostgreSQL's.
 
     SQLite: the lock is ``<file>.lock`` beside the file itself, links resolved, so that two state directories over one
     file still meet. PostgreSQL: an advisory lock on a connection of its own. A taken file lock is tried again for half
     a second, with a ``pause`` in seconds in between.
 
     Yields a check, to be called now and then from any thread. It takes the lock again when its connection was dropped;
-    it raises `AlreadyRunningError` when another daemon was faster, and `DatabaseUnavailableError` when the server does
-    not answer. A file lock ends only with the process, so for SQLite the check does nothing.
+    it raises `AlreadyRunningError` when another daemon was faster, one that does not share it, and
+    `DatabaseUnavailableError` when the server does not answer. A file lock ends only with the process, so for SQLite
+    the check does nothing.
 
     Raises `AlreadyRunningError`, naming the lock and its holder, `DatabaseUnavailableError`, or
     `ConfigurationError` for a SQLite file on a network file system.
     """
     with (
         _locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause),
-        hold_database(url, pause=pause) as check,
+        _claimed(url, _SHARING if shared else _ALONE, pause) as check,
     ):
         yield check
 
@@ -86,10 +93,16 @@ def hold_database(url: str, *, pause: Callable[[float], None] = time.sleep) -> I
 
     Yields its check, and raises what it raises.
     """
+    with _claimed(url, _APART, pause) as check:
+        yield check
+
+
+@contextmanager
+def _claimed(url: str, use: _Use, pause: Callable[[float], None]) -> Iterator[Callable[[], None]]:
     parsed = parse_url(url)
     file = sqlite_file(parsed)
     if file is None:
-        with _locked_server(parsed) as lock:
+        with _locked_server(parsed, use) as lock:
             yield lock.check
         return
     refuse_network_file(file)
@@ -255,8 +268,8 @@ def _open(path: Path, flags: int) -> int:
 
 
 @contextmanager
-def _locked_server(url: URL) -> Iterator[_ServerLock]:
-    lock = _ServerLock(url)
+def _locked_server(url: URL, use: _Use) -> Iterator[_ServerLock]:
+    lock = _ServerLock(url, use)
     try:
         lock.take()
         yield lock
@@ -264,12 +277,25 @@ def _locked_server(url: URL) -> Iterator[_ServerLock]:
         lock.close()
 
 
+class _Use(msgspec.Struct, frozen=True, kw_only=True):
+    """For what a process takes the advisory lock."""
+
+    program: str
+    take: TextClause
+
+
+_ALONE: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock(:key)"))
+_APART: Final = _Use(program="copy", take=_ALONE.take)  # no daemon is to run
+_SHARING: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock_shared(:key)"))
+
+
 class _ServerLock:
     """The advisory lock; it ends with its connection, and so with the process."""
 
-    def __init__(self, url: URL) -> None:
-        named = url.update_query_dict({"application_name": f"claudeops daemon, pid {os.getpid()}"})
+    def __init__(self, url: URL, use: _Use) -> None:
+        named = url.update_query_dict({"application_name": f"claudeops {use.program}, pid {os.getpid()}"})
         self._url = url
+        self._use = use
         self._engine = reading_engine(named, size=1)
         self._connection: Connection | None = None
 
@@ -277,13 +303,10 @@ class _ServerLock:
         """Connect and take the lock; raises `AlreadyRunningError` or `DatabaseUnavailableError`."""
         with border(self._url):
             self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            taken = self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _DAEMON_KEY})
+            taken = self._connection.scalar(self._use.take, {"key": _DAEMON_KEY})
             holder = None if taken else _holder(self._connection)
         if not taken:
-            raise AlreadyRunningError(
-                f"another claudeops daemon ({holder or 'unknown'}) already uses {shown(self._url)}"
-                f" and holds its advisory lock: {_REMEDY}."
-            )
+            raise AlreadyRunningError(_refusal(self._url, holder, self._use))
 
     def check(self) -> None:
         """Take the lock again if its connection is gone."""
@@ -309,10 +332,32 @@ class _ServerLock:
             connection.close()
 
 
-def _holder(connection: Connection) -> str | None:
-    """Return the name of the connection that holds the advisory lock; ``None``: nobody holds it."""
+class _Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection that holds the advisory lock, or one of those that share it."""
+
+    name: str
+    shared: bool
+
+
+def _holder(connection: Connection) -> _Holder | None:
+    """Return who holds the advisory lock; ``None``: nobody does."""
     row = connection.execute(_HOLDER, {"key": _DAEMON_KEY}).first()
-    return None if row is None else row.application_name or "unknown"
+    return None if row is None else _Holder(name=row.application_name or "unknown", shared=row.shared)
+
+
+def _refusal(url: URL, holder: _Holder | None, use: _Use) -> str:
+    """Return why a process that wants the lock cannot have it."""
+    name = "unknown" if holder is None else holder.name
+    if holder is not None and holder.shared:
+        here = "" if use is _APART else f"set {_SHARE} here too, or "
+        return (
+            f"other claudeops daemons ({name}) share {shown(url)} by {_SHARE}, and this process needs it for itself: "
+            f"{here}stop all of them first."
+        )
+    taken = f"another claudeops daemon ({name}) already uses {shown(url)} and holds its advisory lock"
+    if use is _SHARING:
+        return f"{taken} for itself, without {_SHARE}: set that for it too, or {_REMEDY}."
+    return f"{taken}: {_REMEDY}."
 
 
 def no_check() -> None:

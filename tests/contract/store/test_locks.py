@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
-from claudeops.store.locks import claim_database, claim_watch, is_claimed
+from claudeops.store.locks import claim_database, claim_watch, hold_database, is_claimed
 from support.stores import Database
 from support.waiting import wait_until
 
@@ -207,3 +207,106 @@ def test_a_lock_that_another_daemon_took_meanwhile_is_told(postgresql: Database,
             pytest.raises(AlreadyRunningError, match="another claudeops daemon"),
         ):
             check()
+
+
+FLEET = "CLAUDEOPS_DISPATCHER=procrastinate"
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_daemons_that_share_a_database_all_have_it_until_the_last_one_goes(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with claim_database(postgresql.url, state("one"), shared=True) as one:
+        with claim_database(postgresql.url, state("two"), shared=True) as two:
+            one()
+            two()
+            assert is_claimed(postgresql.url)
+        one()
+        assert is_claimed(postgresql.url)
+    until_unclaimed(postgresql.url)
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_daemon_alone_is_refused_beside_sharing_ones_and_the_setting_is_named(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with (
+        claim_database(postgresql.url, state("one"), shared=True),
+        pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}.* share .*: set {FLEET} here too"),
+        claim_database(postgresql.url, state("two")),
+    ):
+        pytest.fail("a daemon that takes the others for dead")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_sharing_daemon_is_refused_beside_one_alone_and_the_setting_is_named(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with (
+        claim_database(postgresql.url, state("one")),
+        pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}.* for itself, without {FLEET}: set that for it"),
+        claim_database(postgresql.url, state("two"), shared=True),
+    ):
+        pytest.fail("a daemon that is taken for dead")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_database_is_not_copied_while_a_sharing_daemon_uses_it_nor_used_while_it_is_copied(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with claim_database(postgresql.url, state("one"), shared=True):
+        with (
+            pytest.raises(AlreadyRunningError, match="stop all of them first") as caught,
+            hold_database(postgresql.url),
+        ):
+            pytest.fail("a copy of what changes")
+        assert "here too" not in str(caught.value)
+    until_unclaimed(postgresql.url)
+    with (
+        hold_database(postgresql.url),
+        pytest.raises(AlreadyRunningError, match=f"claudeops copy, pid {os.getpid()}"),
+        claim_database(postgresql.url, state("one"), shared=True),
+    ):
+        pytest.fail("a daemon beside a copy")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_shared_lock_whose_connection_was_dropped_is_shared_again(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with (
+        claim_database(postgresql.url, state("one"), shared=True) as one,
+        claim_database(postgresql.url, state("two"), shared=True) as two,
+    ):
+        drop_daemons_connection(postgresql)
+        until_unclaimed(postgresql.url)
+        one()
+        two()
+        with pytest.raises(AlreadyRunningError), claim_database(postgresql.url, state("three")):
+            pytest.fail("the lock is not held again")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_sharing_daemon_that_was_cut_off_learns_that_one_alone_has_the_database(
+    postgresql: Database, state: Callable[[str], Path]
+) -> None:
+    with claim_database(postgresql.url, state("one"), shared=True) as check:
+        drop_daemons_connection(postgresql)
+        until_unclaimed(postgresql.url)
+        with claim_database(postgresql.url, state("two")), pytest.raises(AlreadyRunningError, match="for itself"):
+            check()
+
+
+def test_a_file_is_one_daemons_also_where_it_would_be_shared(sqlite: Database, state: Callable[[str], Path]) -> None:
+    with (
+        claim_database(sqlite.url, state("one"), shared=True),
+        pytest.raises(AlreadyRunningError),
+        claim_database(sqlite.url, state("two"), shared=True),
+    ):
+        pytest.fail("two daemons on one file")

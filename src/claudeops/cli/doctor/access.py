@@ -318,10 +318,13 @@ async def daemon(_case: DoctorContext, settings: Settings) -> Finding:
         taken = await anyio.to_thread.run_sync(is_claimed, settings.places.database_url)
     except DatabaseUnavailableError:
         taken = False  # the check of the database reports it
+    if taken and settings.node.in_fleet:
+        return fine("No daemon runs here; others work on this database (`claudeops list-nodes`).")
     if taken:
         return failed(
             "A daemon with another state directory uses this database.",
-            "Stop it, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR.",
+            "Stop it, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR; on PostgreSQL daemons "
+            "share a database where all of them have CLAUDEOPS_DISPATCHER=procrastinate.",
             sysexit=Exit.TRY_LATER,
             kind=ErrorKind.RUNTIME,
         )

@@ -55,10 +55,11 @@ class LeaseRenewal:
     check_lock: Callable[[], None] | None  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger
+    shares_lock: bool = False  # others may have it too: that it is ours says nothing about them
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
-    locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life if the lock is surely held
+    locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life while the lock is ours alone
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     found_dead: Callable[[Outlook], None] = _unheeded  # called while dead owners have rows, or have left sessions
     trouble: str | None = None  # why the database took no writes at the last renewal
@@ -66,7 +67,7 @@ class LeaseRenewal:
     _noted: bool = False  # the event says so, or is over
     _compared: bool = False
     _is_outdated: bool = False
-    _sole: bool = False  # the lock was ours when it was last looked at
+    _sole: bool = False  # the lock was ours alone when it was last looked at
     _watched_since: datetime | None = None  # on the database's clock
     _last: datetime | None = None  # sign of life, likewise
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
@@ -164,7 +165,7 @@ class LeaseRenewal:
             self._locking.failed(error)
         else:
             self._locking.over()
-            self._sole = True
+            self._sole = not self.shares_lock
         return True
 
     def _known(self) -> frozenset[tuple[int, int]]:

@@ -340,6 +340,17 @@ async def test_daemon_that_has_the_lock_waits_for_no_lease(
     assert sweeps.seen[0].sole
 
 
+async def test_daemon_that_shares_the_lock_waits_for_the_leases_of_others_and_renews_no_roles_by_it(
+    store: Store, sweeps: Sweeps
+) -> None:
+    await store.recovery.reconcile(FAR_OWNER, now=sweeps.clock.now(), alive=lambda _: True)
+    sweeps.beating.check_lock, sweeps.beating.shares_lock = held, True
+
+    assert await sweeps.beat(OWNER_LEASE.total_seconds()) == 0
+    assert await sweeps.beat(BEAT_SECONDS) == 1
+    assert not sweeps.seen[0].sole
+
+
 async def test_process_of_this_machine_is_no_longer_waited_for_once_it_is_gone(store: Store, sweeps: Sweeps) -> None:
     me = this_owner()
     sweeps.beating.owner = replace(OWNER, boot_id=me.boot_id, pid_namespace=me.pid_namespace)
