@@ -11,11 +11,9 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 from claudeops.cli.commands import claudeops
@@ -25,17 +23,12 @@ from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.engine.cell.system_calls import FAMILIES, system_call_numbers
 from claudeops.engine.system import MOST_DESCRIPTORS
-from claudeops.settings.model import KNOWN
-from claudeops.settings.variables import FILE_SUFFIX
 from support.checkout import ROOT
+from support.deploy_files import COMPOSE, SERVICE, STOPPING_SECONDS, unit, unknown
 from support.settings_world import make_world
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
-SERVICE = COMPOSE["services"]["claudeops"]
 ALWAYS_THERE = {"bash", "coreutils", "grep"}  # in every Debian
-STOPPING_SECONDS = sum(float(KNOWN[f"CLAUDEOPS_{name}"].default or 0) for name in ("DRAIN_TIMEOUT", "STOP_GRACE"))
-BESIDE_OURS = {"HOME", "LANG"}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -55,20 +48,6 @@ def stage(name: str) -> list[tuple[str, str]]:
     first = next(n for n, (word, rest) in enumerate(found) if word == "FROM" and rest.endswith(f" AS {name}"))
     after = (n for n, (word, _) in enumerate(found) if word == "FROM" and n > first)
     return found[first : next(after, len(found))]
-
-
-def unit(name: str = "claudeops.service") -> dict[str, list[str]]:
-    """Return a unit's settings, each with its values in their order."""
-    found: dict[str, list[str]] = {}
-    for line in (ROOT / "deploy" / name).read_text(encoding="utf-8").replace("\\\n", "").splitlines():
-        if line and not line.startswith(("#", "[")):
-            name, _, value = line.partition("=")
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def unknown(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name not in BESIDE_OURS and name.removesuffix(FILE_SUFFIX) not in KNOWN]
 
 
 # --- Dockerfile -----------------------------------------------------------------------------------------
@@ -365,7 +344,7 @@ def calls_of(group: str) -> set[str]:
     return (words - groups).union(*(calls_of(each) for each in groups))
 
 
-@pytest.mark.parametrize("name", ["claudeops.service", "claudeops-backup.service", "claudeops-backup.timer"])
+@pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "deploy").glob("claudeops*.[st]*")))
 def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
