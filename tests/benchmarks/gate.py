@@ -201,7 +201,7 @@ async def _gate(store: Store, judging: Judging) -> Gate:
     new = NewSession(tier=2, trigger=Trigger.MANUAL, model="sonnet", prompt_text="web does not answer")
     await store.recovery.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
     await store.queue.enqueue(new, rules=rules, now=clock.now())
-    (session,) = await store.queue.claim(
+    (session,) = await store.claims.claim(
         this_owner(), rules=rules, now=clock.now(), cli_session_id=lambda: "card", log_path=lambda _: "card.ndjson"
     )
 

@@ -39,7 +39,7 @@ async def _run(directory: Path, url: str) -> None:
     await store.retention.make_room()  # as the daemon does
     await store.recovery.reconcile(owner, now=clock.now(), alive=lambda _: True)
     await store.queue.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
-    (session,) = await store.queue.claim(
+    (session,) = await store.claims.claim(
         owner, rules=replace(rules), now=clock.now(), cli_session_id=lambda: "bench", log_path=lambda _: ""
     )
     books = MeterDeps(

@@ -167,7 +167,7 @@ async def _watched_session(store: Store, directory: Path) -> AsyncIterator[Watch
     path = directory / "watched.ndjson"
     new = NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku")
     await store.queue.enqueue(new, rules=RULES, now=clock.now())
-    (session,) = await store.queue.claim(
+    (session,) = await store.claims.claim(
         this_owner(), rules=RULES, now=clock.now(), cli_session_id=lambda: "watched", log_path=lambda _: str(path)
     )
     door.tokens.kept = {number: token_for(number, "read") for number in _TOKENS}

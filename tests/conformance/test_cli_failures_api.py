@@ -47,7 +47,7 @@ async def held(estate: Estate) -> dict[HoldKind, Hold]:
 async def may_start(estate: Estate) -> bool:
     """Queue a session and say whether a claim would get one; the session is not begun."""
     await estate.queue()
-    claimed = await estate.store.queue.claim(
+    claimed = await estate.store.claims.claim(
         estate.owner,
         rules=estate.context.rules,
         now=estate.context.clock.now(),

@@ -108,8 +108,8 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("fire", f"{_STORE}.schedules:Schedules.fire", Phase.START),
     Place("fire's statements", f"{_STORE}.schedules:Schedules.fire", Phase.START, _AFTER, uncommitted=True),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
-    Place("claim", f"{_STORE}.queue:Queue.claim", Phase.START),
-    Place("claim's statements", f"{_STORE}.queue:Queue.claim", Phase.START, _AFTER, uncommitted=True),
+    Place("claim", f"{_STORE}.claims:Claims.claim", Phase.START),
+    Place("claim's statements", f"{_STORE}.claims:Claims.claim", Phase.START, _AFTER, uncommitted=True),
     # --- the spawn
     Place("workspace", f"{_ENGINE}.cell.workspace:create", Phase.START),
     Place("account with the meter", f"{_ENGINE}.meter.meter:Meter.access_of", Phase.START, _AFTER),

@@ -122,7 +122,7 @@ class Estate:
         return session
 
     async def claim(self, chain: int | None = None) -> Session:
-        (session,) = await self.store.queue.claim(
+        (session,) = await self.store.claims.claim(
             self.owner,
             rules=self.context.rules,
             now=self.context.clock.now(),
@@ -167,6 +167,7 @@ class Estate:
     def supervisor(self, **changes: object) -> Supervisor:
         given: dict[str, object] = {
             "queue": self.store.queue,
+            "claims": self.store.claims,
             "dispatcher": self.dispatcher,
             "clock": self.context.clock,
             "owner": self.owner,

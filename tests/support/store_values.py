@@ -166,7 +166,7 @@ async def claimed(
     store: Store, *, at: datetime = NOW, owner: Owner = OWNER, with_rules: EscalationRules = RULES
 ) -> Session | None:
     """Claim the next session."""
-    taken = await store.queue.claim(
+    taken = await store.claims.claim(
         owner,
         rules=with_rules,
         now=at,

@@ -103,6 +103,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         """Return a supervisor over this node's queue, or over one chain of it."""
         return Supervisor(
             queue=self.store.queue,
+            claims=self.store.claims,
             dispatcher=self.dispatcher,
             clock=self.clock,
             owner=self.owner,

@@ -21,6 +21,7 @@ from claudeops.store.alerts.incidents import Incidents
 from claudeops.store.alerts.silences import Silences
 from claudeops.store.approvals import Approvals
 from claudeops.store.calls import Calls
+from claudeops.store.claims import Claims
 from claudeops.store.commands import Commands
 from claudeops.store.connection.engines import BUSY_SECONDS
 from claudeops.store.database import (
@@ -66,6 +67,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     database: Database
     leases: Leases
     queue: Queue
+    claims: Claims
     commands: Commands
     schedules: Schedules
     follow_ups: FollowUps
@@ -138,6 +140,7 @@ def open_store(
         database=database,
         leases=leases,
         queue=Queue(database),
+        claims=Claims(database),
         commands=Commands(database, requested=requested),
         schedules=Schedules(database, fence=leases.fence(SCHEDULES)),
         follow_ups=FollowUps(database, fence=leases.fence(SCHEDULES)),

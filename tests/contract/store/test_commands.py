@@ -205,7 +205,7 @@ async def queued(store: Store, count: int) -> list[Session]:
 
 async def test_what_is_queued_of_a_chain_ends_and_what_runs_is_named(store: Store) -> None:
     await queued(store, 3)
-    (running,) = await store.queue.claim(
+    (running,) = await store.claims.claim(
         OWNER, rules=RULES, now=after(minutes=5), cli_session_id=lambda: "c", log_path=lambda _: "/logs/1"
     )
     end = partial(store.queue.end_queued, why="cancelled: stopped by ada", rules=RULES, now=after(minutes=6))

@@ -39,7 +39,7 @@ def held(kind: HoldKind, *, until: datetime | None = None, since: datetime = NOW
 
 
 async def taken(store: Store, *, at: datetime, **only: object) -> Session | None:
-    taken = await store.queue.claim(
+    taken = await store.claims.claim(
         OWNER,
         rules=RULES,
         now=at,

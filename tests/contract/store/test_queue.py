@@ -168,7 +168,7 @@ async def test_oldest_due_session_is_taken_first_and_none_before_its_time(store:
 
 async def test_claim_can_be_kept_to_a_chain_or_to_what_there_is_room_for(store: Store) -> None:
     async def take(**only: object) -> list[int]:
-        taken = await store.queue.claim(
+        taken = await store.claims.claim(
             OWNER,
             rules=rules(limited=False),
             now=NOW,
@@ -238,7 +238,7 @@ async def test_escalation_waits_in_vain_when_its_services_cool_down_by_now(store
 
 async def started_beside(store: Store) -> Session:
     session = await queued(store)
-    (claim,) = await store.queue.claim(
+    (claim,) = await store.claims.claim(
         OWNER, rules=RULES, now=after(minutes=1), cli_session_id=str, log_path=str, chain=session.id
     )
     return claim

@@ -71,7 +71,7 @@ class Held:
         return "a session"
 
     async def claim(self, store: Store, with_rules: EscalationRules = RULES) -> Session | None:
-        taken = await store.queue.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=self.wait, log_path=str)
+        taken = await store.claims.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=self.wait, log_path=str)
         return taken[0] if taken else None
 
     async def until_inside(self) -> None:
@@ -267,7 +267,7 @@ async def test_a_directory_of_logs_that_gives_no_answer_holds_up_no_write(databa
 
     async with opened(database) as store:
         session = await queued(store)
-        claim = partial(store.queue.claim, OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=log_path)
+        claim = partial(store.claims.claim, OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=log_path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(claim)
             await held.until_inside()
@@ -291,7 +291,7 @@ async def test_who_waits_in_vain_for_the_directory_of_logs_takes_nothing(sqlite:
 
         sa.event.listen(store.database._reading, "checkin", lose_patience)
         with pytest.raises(DatabaseUnavailableError, match=r"the directory of the logs gave no answer within 0\.1 s"):
-            await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=lambda _: held.wait())
+            await store.claims.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=lambda _: held.wait())
         held.let_go.set()
         sa.event.remove(store.database._reading, "checkin", lose_patience)
         store.database.wait_seconds = PATIENCE_SECONDS

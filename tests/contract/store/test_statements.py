@@ -213,7 +213,7 @@ async def test_sqlite_is_opened_once_for_all_that_is_written(sqlite: Database) -
 
 
 async def taken_within(store: Store, room: Capacity) -> list[int]:
-    taken = await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=str, room=room)
+    taken = await store.claims.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=str, room=room)
     return [session.id for session in taken]
 
 

@@ -253,7 +253,7 @@ async def test_nobody_who_reads_any_more_is_noticed(estate: Estate, *, follow: b
 
 async def test_log_of_a_running_session_on_another_machine_is_named_and_not_waited_for(estate: Estate) -> None:
     await estate.queue()
-    (session,) = await estate.store.queue.claim(
+    (session,) = await estate.store.claims.claim(
         replace(estate.owner, node="cellar"),
         rules=estate.context.rules,
         now=estate.context.clock.now(),

@@ -26,6 +26,7 @@ from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.engine.system import FreeMemory
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
+from claudeops.store.claims import Claims
 from claudeops.store.queue import Queue
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.live import Redact
@@ -49,6 +50,7 @@ class Supervisor:
     """Runs sessions until it is drained. One per process."""
 
     queue: Queue
+    claims: Claims
     dispatcher: Dispatcher
     clock: Clock
     owner: Owner
@@ -141,7 +143,7 @@ class Supervisor:
         if (left := self._claim_at - self.clock.monotonic()) > 0:
             return left
         try:
-            due_at = await self.queue.next_due(chain=self.chain)
+            due_at = await self.claims.next_due(chain=self.chain)
         except StoreError:
             return LOOK_SECONDS  # the claim says so
         if due_at is None:
@@ -168,7 +170,7 @@ class Supervisor:
 
     async def _claim(self, capacity: Capacity, rules: EscalationRules) -> Sequence[Session]:
         try:
-            claimed = await self.queue.claim(
+            claimed = await self.claims.claim(
                 self.owner,
                 rules=rules,
                 now=self.clock.now(),

@@ -119,7 +119,7 @@ async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store
 
     assert Aged.CHAINS not in await expired(store)
 
-    (second,) = await store.queue.claim(
+    (second,) = await store.claims.claim(
         OWNER, rules=RULES, now=after(days=80), cli_session_id=lambda: "x", log_path=lambda _: "/x.ndjson"
     )
     assert Aged.CHAINS not in await expired(store)

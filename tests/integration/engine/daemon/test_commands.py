@@ -47,7 +47,7 @@ class Ends:
         self.escalates: list[int] = []
 
     async def claim(self) -> Session:
-        (session,) = await self.store.queue.claim(
+        (session,) = await self.store.claims.claim(
             OWNER, rules=RULES, now=NOW, cli_session_id=lambda: "c", log_path=lambda number: f"/logs/{number}"
         )
         self.running[session.id] = (session, StopControl())

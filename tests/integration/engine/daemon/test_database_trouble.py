@@ -134,14 +134,14 @@ async def upkeep(estate: Estate, database: Any) -> None:
         await keeper.round()
 
 
-async def claims(estate: Estate, queue: Any) -> None:
+async def claims(estate: Estate, claims: Any) -> None:
     estate.script(look(), deliver(report()))
     await estate.queue()
-    await estate.supervisor(queue=queue, dispatcher=LocalDispatcher(interval_seconds=0.05)).run()
+    await estate.supervisor(claims=claims, dispatcher=LocalDispatcher(interval_seconds=0.05)).run()
 
 
 LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {  # with what is asked at last, of which port
-    claims: "queue.finish",
+    claims: "claims.claim",
     orders: "commands.finish",
     recovery: "recovery.unrecovered_sessions",
     limits: "holds.refused",

@@ -99,7 +99,7 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
     await floor.look()
     estate.script(look(), deliver(report()))
     await estate.queue()
-    claimed = await estate.store.queue.claim(
+    claimed = await estate.store.claims.claim(
         estate.owner,
         rules=estate.context.rules,
         now=estate.context.clock.now(),

@@ -57,7 +57,7 @@ async def repaired(estate: Estate) -> Session:
 
 
 async def _claimed_later(estate: Estate) -> Session:
-    (session,) = await estate.store.queue.claim(
+    (session,) = await estate.store.claims.claim(
         estate.owner,
         rules=estate.context.rules,
         now=estate.context.clock.now() + timedelta(seconds=DELAY_SECONDS),

@@ -20,6 +20,7 @@ from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import GROWN_BYTES, FreeMemory
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.claims import Claims
 from claudeops.store.queue import Queue
 from support.estate import Estate, deliver, leaving_nothing, look, report
 from support.waiting import PATIENCE_SECONDS, until
@@ -259,8 +260,8 @@ async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> No
     assert estate.row(other.id)["status"] == "queued"
 
 
-class HeldClaims(Queue):
-    """The queue of an estate, whose claims come back when the test lets them: the row is written long before."""
+class HeldClaims(Claims):
+    """The claims of an estate, which come back when the test lets them: the row is written long before."""
 
     def __init__(self, estate: Estate) -> None:
         super().__init__(estate.store.database)
@@ -279,7 +280,7 @@ class HeldClaims(Queue):
 async def test_a_stop_that_meets_a_claim_leaves_no_row_running(estate: Estate, hurried: bool) -> None:
     sessions, held = ScriptedSessions(estate), HeldClaims(estate)
     root = await estate.queue()
-    supervisor = estate.supervisor(run_session=leaving_nothing(sessions), queue=held)
+    supervisor = estate.supervisor(run_session=leaving_nothing(sessions), claims=held)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         await held.taken.wait()
