@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -12,7 +13,7 @@ import click
 from claudeops.app.cell import make_directories, trying
 from claudeops.cli.early_signals import catch
 from claudeops.cli.reply import Exit, exit_for
-from claudeops.cli.start import listening, start
+from claudeops.cli.start import begin_versions, listening, log_clis, read_settings
 from claudeops.cli.text.terminal import beside_progress, live_printer
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.process.tree import become_subreaper
@@ -29,7 +30,7 @@ def run_until_stopped(*, live: bool = False) -> Exit:
     """
     catch()  # no-op if done already; a caller may have bypassed `main`
     try:
-        settings, log = start(sys.stdout, quiet=live, line_start=beside_progress(sys.stdout) if live else "")
+        settings, log = read_settings(sys.stdout, quiet=live, line_start=beside_progress(sys.stdout) if live else "")
     except ClaudeopsError as error:
         return _refused(error)
     log.info(LogEvent.DAEMON_STARTING)
@@ -59,11 +60,14 @@ async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
         shutdown.check()
         await make_directories(settings)
+        versions = begin_versions(settings)
         async with trying(settings) as trial:
-            # Half of what a daemon consists of: it is loaded while the trial waits for its processes.
+            # Half of what a daemon consists of: it is loaded while the trial and the CLIs' versions wait for processes.
             from claudeops.app.daemon import run_daemon  # noqa: PLC0415 - see above
             from claudeops.app.node import open_node  # noqa: PLC0415 - see above
 
+            async with shutdown.stoppable():
+                log_clis(settings, log, await asyncio.wrap_future(versions))
             async with open_node(settings, log=log, hub=hub, shutdown=shutdown, trial=trial) as node:
                 if live:
                     click.echo(_places(settings))

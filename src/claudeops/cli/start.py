@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -21,6 +22,15 @@ from claudeops.text.redact import Redactor
 
 
 def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start: str = "") -> tuple[Settings, Logger]:
+    """Read the settings as `read_settings` does, and look at the CLIs. Raises `ConfigurationError`."""
+    settings, log = read_settings(stream, quiet=quiet, line_start=line_start)
+    log_clis(settings, log, find_versions(settings))
+    return settings, log
+
+
+def read_settings(
+    stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start: str = ""
+) -> tuple[Settings, Logger]:
     """Read and check the settings for a command that starts sessions, and log to ``stream``.
 
     ``quiet`` logs only warnings and worse, because a live printer shows the rest; a log level other than ``info`` is
@@ -45,11 +55,31 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
     log = logs.get_logger()
     for warning in loaded.warnings:
         log.warning(LogEvent.CONFIGURATION_WARNING, warning=warning)
-    for harness, path in binaries(settings).items():
-        # No version of the other CLIs is known to be too old.
-        version = check_version(path) if harness == "claude" else None
-        log.info(LogEvent.CLI_FOUND, harness=harness, path=str(path), version=version)
     return settings, log
+
+
+def begin_versions(settings: Settings) -> Future[Mapping[str, str | None]]:
+    """Begin `find_versions` on a thread: a CLI takes up to a quarter of a second for its answer."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="versions")
+    versions = thread.submit(find_versions, settings)
+    thread.shutdown(wait=False)
+    return versions
+
+
+def find_versions(settings: Settings) -> Mapping[str, str | None]:
+    """Return the version of each CLI, by its harness; raises `ConfigurationError` if it is no CLI or too old.
+
+    No version of other CLIs than claude is known to be too old, so they have none here.
+    """
+    return {
+        harness: check_version(path) if harness == "claude" else None for harness, path in binaries(settings).items()
+    }
+
+
+def log_clis(settings: Settings, log: Logger, versions: Mapping[str, str | None]) -> None:
+    """Log which CLIs sessions will run."""
+    for harness, path in binaries(settings).items():
+        log.info(LogEvent.CLI_FOUND, harness=harness, path=str(path), version=versions[harness])
 
 
 @contextmanager

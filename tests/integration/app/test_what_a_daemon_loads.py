@@ -6,6 +6,7 @@ The budget is never raised. Whoever wants a module or a library on this way impo
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,8 @@ from claudeops.app.migration import as_answer, as_error
 from claudeops.cli.reply import Exit
 from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
 from claudeops.store.tables import HEAD
-from support.estate import deliver, look, report
-from support.stand_in_daemon import stand_in_node
+from support.estate import STAND_IN, deliver, look, report
+from support.stand_in_daemon import stand_in_node, told
 
 OURS: Final = 513
 """Modules of a daemon that does not listen, on a database that is there, after its first session."""
@@ -41,6 +42,19 @@ def write():
     with open(os.environ["LOADED"], "w") as file:
         file.write("\\n".join(sys.modules))
 atexit.register(write)
+from claudeops.cli.main import main
+main(["run"])
+"""
+
+SAYING: Final = """
+import os, sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "claudeops.app.daemon":
+            with open(os.environ["LOADS"], "w") as fifo:
+                fifo.write("it is being loaded\\n")
+sys.meta_path.insert(0, Finder)
 from claudeops.cli.main import main
 main(["run"])
 """
@@ -104,3 +118,18 @@ def test_a_daemon_that_dies_before_its_order_is_given_leaves_nothing_to_read(ord
     command = [sys.executable, "-I", "-m", "claudeops.app.migration"]
     done = subprocess.run(command, input=order, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+async def test_the_cli_answers_with_its_version_while_the_rest_is_loaded(tmp_path: Path) -> None:
+    """The CLI of this test says nothing before the module that runs a daemon is imported."""
+    fifo, cli = tmp_path / "loads", tmp_path / "cli"
+    os.mkfifo(fifo)
+    cli.write_text(f'#!/bin/sh\n[ "$*" = --version ] && read line <{fifo}\nexec {STAND_IN} "$@"\n', encoding="utf-8")
+    cli.chmod(0o755)
+    async with stand_in_node(tmp_path) as node:
+        node.operator.forks, node.operator.runs = False, (sys.executable, "-c", SAYING)
+        async with node.daemon(CLAUDEOPS_CLAUDE_BIN=str(cli), LOADS=str(fifo)) as daemon:
+            await daemon.until_logged("daemon_ready")
+            found, starting = told(daemon, "cli_found"), told(daemon, "daemon_starting")
+
+    assert (len(found), len(starting)) == (1, 1)
