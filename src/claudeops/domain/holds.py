@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -389,6 +388,8 @@ def _retry_after(text: str, now: datetime) -> datetime | None:
         return now + timedelta(seconds=float(text))
     except (ValueError, OverflowError):
         pass
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few answers have a date; it loads much
+
     try:
         return parsedate_to_datetime(text).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -100,6 +100,9 @@ HEAVY: Final = frozenset(
 )
 """Libraries that each take as long to import as a quick command may run."""
 
+DEFERRED: Final = frozenset({"asyncio.events", "email", "csv", "ssl"})
+"""What SQLAlchemy's imports of asyncio and importlib.metadata load, for a use that no list makes of them."""
+
 LONG: Final = frozenset({"run", "bootstrap", "exec-command tier1 look", "doctor", "rehearse"})
 """Commands that would work for long: they are called where the settings are invalid."""
 
@@ -198,6 +201,25 @@ def test_a_command_stays_within_its_budget_of_modules(command: str, budget: int,
 @pytest.mark.parametrize("command", QUICK)
 def test_a_quick_command_loads_no_heavy_library(command: str, loaded: dict[str, Loaded]) -> None:
     assert sorted(HEAVY & set(loaded[command].others)) == []
+
+
+@pytest.mark.parametrize("command", ["list-events", "list-actions", "why", "chain 1", "audit verify"])
+def test_a_command_that_reads_loads_nothing_that_sqlalchemy_alone_names(command: str, tmp_path: Path) -> None:
+    """`audit verify` reads in a thread, and so needs asyncio after all: it gets it."""
+    (tmp_path / "state").mkdir()
+    write_migrated(tmp_path / "state" / "claudeops.db")
+    program = "import atexit, sys; from claudeops.cli.main import main; atexit.register(lambda: print(*sys.modules)); "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}main({command.split()})"],
+        cwd=tmp_path,
+        env={"CLAUDEOPS_STATE_DIR": "state"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    loaded = DEFERRED.intersection(done.stdout.splitlines()[-1].split())
+    assert sorted(loaded) == (["asyncio.events", "ssl"] if command == "audit verify" else [])
 
 
 def test_every_command_has_a_budget() -> None:
