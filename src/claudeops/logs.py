@@ -87,6 +87,10 @@ class LogEvent(ClosedSet):
         "a write came from an attempt that is no longer the current one; nothing was written",
     )
     LOCK_LOST = "lock_lost", "another daemon has taken over the database; this one stops"
+    LEASE_OVER = (
+        "lease_over",
+        "this daemon could not show that it lives; it stops its `sessions` before another one takes them over",
+    )
     ROLE_TAKEN = "role_taken", "this daemon does some work of the fleet from now on: `roles` names it"
     ROLE_LOST = "role_lost", "this daemon no longer does some work of the fleet, and writes nothing more of it"
     SCHEMA_NEWER = "schema_newer", "a newer claudeops has migrated the database; this daemon drains and stops"
@@ -102,7 +106,10 @@ class LogEvent(ClosedSet):
     )
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
     SESSION_RECOVERED = "session_recovered", "the log of a dead daemon's session holds its result, which was recovered"
-    SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"
+    SESSION_LOST = (
+        "session_lost",
+        "a session has no result in its log, and its daemon is dead or was cut off; what follows is queued",
+    )
     SESSION_LOG_UNDIGESTED = (
         "session_log_undigested",
         "our own reader failed on a session's log; the session counts as lost, the log stays where it is",

@@ -32,6 +32,7 @@ from claudeops.engine.gate.judging import Judging, SessionJudge
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import this_owner
 from claudeops.engine.prompt_files import PromptFiles, Template
+from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
@@ -175,6 +176,7 @@ class Estate:
             "run_session": SessionRunner(context=self.context).running,
             "new_cli_session_id": lambda: str(uuid.uuid4()),
             "log_path": self.log_path,
+            "give_up": SessionRecovery(context=self.context).give_up,
             "slots": 2,
             "stop_grace_seconds": self.context.timeouts.stop_grace,
             "hub": self.context.hub,

@@ -60,7 +60,9 @@ async def run_chain(
     running, ping = RunningSessions(), healthcheck_ping(node)
     floor = disk_floor(node, running)
     listeners = [floor] if ping is None else [floor, ping]
-    supervisor = node.supervisor(running=running, listeners=listeners, chain=root.root_session_id)
+    supervisor = node.supervisor(
+        running=running, listeners=listeners, may_claim=lambda: True, chain=root.root_session_id
+    )
 
     async def stop_when_asked() -> None:
         await shutdown.requested.wait()

@@ -46,7 +46,7 @@ from claudeops.engine.probes.watched import WatchedProbe
 from claudeops.engine.schedules.follow_ups import FollowUpWorker
 from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
-from claudeops.engine.session.supervisor import Supervisor
+from claudeops.engine.session.supervisor import STOP_MARGIN_SECONDS, Supervisor
 from claudeops.engine.system import Shutdown, give_memory_back
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
@@ -120,7 +120,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     trim, floor = MemoryTrim(running), disk_floor(node, running)
     listeners: list[SessionListener] = [status, node.metrics, trim, floor, *([] if ping is None else [ping])]
     informed = replace(node, context=replace(node.context, probes=tier0.table))
-    supervisor = informed.supervisor(running=running, listeners=listeners)
+    supervisor = informed.supervisor(running=running, listeners=listeners, may_claim=lease.may_claim)
     manager = ServiceManager(
         address=node.settings.service_manager.socket,
         watchdog_seconds=node.settings.service_manager.watchdog_seconds,
@@ -224,6 +224,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         check_lock=None if node.check_lock is no_check else node.check_lock,
         shares_lock=node.settings.node.in_fleet,
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
+        stop_seconds=node.settings.timeouts.stop_grace_seconds + STOP_MARGIN_SECONDS,
         lost=stop_quickly,
         outdated=shutdown.requested.set,
         found_dead=node.recovery.wake,

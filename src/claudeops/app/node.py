@@ -98,7 +98,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     slots: int  # how many sessions may run at once
 
     def supervisor(
-        self, *, running: RunningSessions, listeners: Sequence[SessionListener], chain: int | None = None
+        self,
+        *,
+        running: RunningSessions,
+        listeners: Sequence[SessionListener],
+        may_claim: Callable[[], bool],
+        chain: int | None = None,
     ) -> Supervisor:
         """Return a supervisor over this node's queue, or over one chain of it."""
         return Supervisor(
@@ -111,6 +116,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             run_session=SessionRunner(context=self.context).running,
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
+            give_up=self.recovery.give_up,
+            may_claim=may_claim,
             slots=self.slots,
             stop_grace_seconds=self.settings.timeouts.stop_grace_seconds,
             hub=self.context.hub,

@@ -33,7 +33,10 @@ from support.store_values import (
 )
 from support.stores import Database, opened
 
-LOST = "the tier 1 session {} was lost: its daemon ended before it did, for the second time; it is not started again."
+LOST = (
+    "the tier 1 session {} was lost: its daemon ended, or was cut off, before it did, for the second time; "
+    "it is not started again."
+)
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -173,7 +173,7 @@ def _followed(
 
 def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
     """Return the event of a session whose daemon is gone; it is critical when no session follows."""
-    message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended before it did"
+    message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended, or was cut off, before it did"
     if following is None:
         name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
         return NewEvent(

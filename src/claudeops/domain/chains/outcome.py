@@ -60,6 +60,7 @@ class StopCause(StrEnum):
     REPETITION = "repetition"  # it kept repeating calls that had failed
     PAUSED = "paused"  # an operator paused the daemon and asked for running sessions to be stopped
     STOPPED = "stopped"  # an operator stopped this session, or its chain
+    LEASE_OVER = "lease_over"  # its daemon could not show that it lives: another may have taken the session over
 
 
 class ExitReason(StrEnum):
@@ -139,6 +140,11 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.PAUSED: (Outcome.CANCELLED, None, "cancelled: the daemon was paused"),
     StopCause.STOPPED: (Outcome.CANCELLED, None, "cancelled: an operator stopped it"),
     StopCause.DISK_FULL: (Outcome.ERROR, None, "ended: the session's log cannot be written, the disk is full"),
+    StopCause.LEASE_OVER: (
+        Outcome.LOST,
+        None,
+        "ended: its daemon could not show in time that it lives, so another one may have taken the session over",
+    ),
 }
 
 
@@ -158,12 +164,17 @@ def judge(
     """
     if exited.spawn_error is not None:
         return _failed(transcript, Outcome.SPAWN_FAILED, error=exited.spawn_error, kind=FailureKind.OTHER)
-    if exited.stop is not None and exited.stop is not StopCause.RESULT_GRACE:
+    if exited.stop is not None and not _keeps_its_result(exited.stop, transcript):
         return _stopped(transcript, exited, exited.stop)
     suspicion = NOTHING_SUSPECTED
     if heuristics and not transcript.is_error:
         suspicion = suspect(transcript, has_report=has_report, background_tasks_disabled=background_tasks_disabled)
     return _exited(transcript, exited, suspicion, has_report=has_report)
+
+
+def _keeps_its_result(stop: StopCause, transcript: Transcript) -> bool:
+    """Say whether a stop says nothing about the session: it had ended by then, as whoever reads its log will see."""
+    return stop is StopCause.RESULT_GRACE or (stop is StopCause.LEASE_OVER and transcript.result_seen)
 
 
 def _failed(

@@ -6,10 +6,16 @@ The lock on the database is checked too: on PostgreSQL it ends with its connecti
 well, because due times of schedules are those of this machine, and a wrong clock would use up those to come.
 
 The same look shows whether another owner is dead, or has left sessions: then these are taken over, as at the start.
+
+Where other daemons can do the same with this one, the lease is obeyed. A daemon that could not show that it lives stops
+its sessions in time: when another one may take them over, none of their processes is left. Until it has shown that it
+lives it claims nothing. Its own clock says when, one that goes on while the machine sleeps, from the moment in which
+the last sign of life *began*; a daemon that was stopped, or slept, stops its sessions first of all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,16 +26,22 @@ import anyio.to_thread
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.owner import Outlook, Owner, SignOfLife, watched_since
+from claudeops.domain.owner import OWNER_LEASE, Outlook, Owner, SignOfLife, watched_since
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.owners import lives
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.recovery import Recovery
-from claudeops.tasks import DatabaseTrouble, until_tick
+from claudeops.tasks import DatabaseTrouble, open_tasks, until_tick
 
 BEAT_SECONDS: Final = 5.0
+
+LOOK_SECONDS: Final = 1.0
+"""How often a daemon with sessions looks at the clock that goes on while the machine sleeps, which wakes nobody."""
+
+STOP_SECONDS: Final = 15.0
+"""How long before the end of its lease a daemon begins to stop its sessions, with the default grace of a stop."""
 
 
 def _unheeded(*_: object) -> None:
@@ -55,10 +67,11 @@ class LeaseRenewal:
     check_lock: Callable[[], None] | None  # blocking; raises `AlreadyRunningError` when another process has the lock
     lost: Callable[[], None]  # called once when that happens
     log: Logger
-    shares_lock: bool = False  # others may have it too: that it is ours says nothing about them
+    shares_lock: bool = False  # others may have it too: it says nothing about them, and they take over from this one
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
+    stop_seconds: float = STOP_SECONDS  # before their lease is over sessions are stopped: the grace of that, and more
     locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life while the lock is ours alone
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     found_dead: Callable[[Outlook], None] = _unheeded  # called while dead owners have rows, or have left sessions
@@ -71,6 +84,7 @@ class LeaseRenewal:
     _watched_since: datetime | None = None  # on the database's clock
     _last: datetime | None = None  # sign of life, likewise
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
+    _stop_at: float = -math.inf  # seconds since boot: when the sessions are stopped unless it shows that it lives
     _beating: DatabaseTrouble = field(init=False)
     _locking: DatabaseTrouble = field(init=False)
 
@@ -80,15 +94,20 @@ class LeaseRenewal:
 
     async def run(self) -> None:
         """Renew the lease until cancelled, or until another process has the lock."""
-        while await self._hold_lock():
-            if self._sole:
-                await self.locked()
-            await self.renew()
-            await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
+        async with open_tasks() as tasks:
+            if self.shares_lock:
+                tasks.start_soon(self._stop_in_time)
+            while await self._hold_lock():
+                if self._sole:
+                    await self.locked()
+                await self.renew()
+                await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
+            tasks.cancel_scope.cancel()
 
     async def renew(self) -> None:
         """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
-        known = self._known()
+        self._stop_overdue()  # first of all: the machine may have slept
+        known, began = self._known(), self.clock.since_boot()
         try:
             life = await self.recovery.renew_lease(self.owner, now=self.clock.now(), digests=self.digests())
             self._check_revision(life)
@@ -98,6 +117,8 @@ class LeaseRenewal:
             self._note(str(error))
             return
         self._beating.over()
+        self._stop_at = began + OWNER_LEASE.total_seconds() - self.stop_seconds
+        self._stop_overdue()  # it may have taken long
         self._note(None)
         self._look_around(life)
         missing = known - life.running
@@ -110,9 +131,33 @@ class LeaseRenewal:
                 control.stop(StopCause.CANCELLED)
         self._missing = missing
 
+    def may_claim(self) -> bool:
+        """Return whether this daemon may take a session: no other one may take over from it, and its clock is right."""
+        return not self.shares_lock or not (self._is_overdue() or self.holds_back())
+
     def holds_back(self) -> bool:
         """Tell whether no schedule may fire: the clock is wrong, or was never compared."""
         return self.compares_clocks and (not self._compared or self.clock_fault is not None)
+
+    async def _stop_in_time(self) -> None:
+        """Stop the sessions when the lease demands it, until cancelled."""
+        while True:
+            self._stop_overdue()
+            left = self._stop_at - self.clock.since_boot()
+            pause = left if left > 0 else BEAT_SECONDS
+            await anyio.sleep(min(pause, LOOK_SECONDS) if self.running else pause)
+
+    def _stop_overdue(self) -> None:
+        if not self.shares_lock or not self._is_overdue():
+            return
+        stopped = [session.id for session, control in self.running.values() if control.cause is None]
+        for session_id in stopped:
+            self.running[session_id][1].stop(StopCause.LEASE_OVER)
+        if stopped:
+            self.log.error(LogEvent.LEASE_OVER, sessions=stopped)
+
+    def _is_overdue(self) -> bool:
+        return self.clock.since_boot() >= self._stop_at
 
     def _look_around(self, life: SignOfLife) -> None:
         """Report owners that are dead by now, and sessions that are left of such."""

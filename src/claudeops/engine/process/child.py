@@ -239,24 +239,27 @@ async def spawn(
     return await _begun(child, lifeline, guarded=sandboxed.guarded, name=command.argv[0], before_go=before_go)
 
 
-async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float) -> None:
+async def stop(
+    child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float, is_quiet: bool = False
+) -> None:
     """End a child within ``grace_seconds`` in all, politely first. The caller shields this.
 
     ``interrupt`` lets the CLI print a result line, so that the cost is known; SIGTERM makes it reap the tools
     that it started; SIGKILL does neither, so the tree is listed before it. Without a control channel
     (``interrupt`` is ``None``) SIGINT takes the place of the interrupt, and both signals go to the whole group,
-    because such a CLI need not reap its tools.
+    because such a CLI need not reap its tools. ``is_quiet``: it begins with SIGTERM, and prints no result line.
     """
     await child.note_tree()
     deadline = anyio.current_time() + grace_seconds
-    if interrupt is not None:
-        with anyio.move_on_after(grace_seconds * 0.5):  # a CLI that does not read its input must not eat the grace
-            await channel.send(interrupt)
-    else:
-        await _signal_group(child, signal.SIGINT)
-    if await exited_within(child, deadline - grace_seconds * 0.5 - anyio.current_time()):
-        return
-    await child.note_tree()
+    if not is_quiet:
+        if interrupt is not None:
+            with anyio.move_on_after(grace_seconds * 0.5):  # a CLI that does not read its input must not eat the grace
+                await channel.send(interrupt)
+        else:
+            await _signal_group(child, signal.SIGINT)
+        if await exited_within(child, deadline - grace_seconds * 0.5 - anyio.current_time()):
+            return
+        await child.note_tree()
     await channel.close()
     await (_signal_group if interrupt is None else _signal)(child, signal.SIGTERM)
     if await exited_within(child, deadline - grace_seconds * 0.1 - anyio.current_time()):

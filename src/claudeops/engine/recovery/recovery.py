@@ -27,17 +27,17 @@ import msgspec
 from claudeops.domain.chains.backfill import Backfilled, BackfillRejected, RejectionReason
 from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.owner import LOG_GRACE, Outlook
-from claudeops.domain.sessions import Session
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.live.hub import session_ended, session_lost
 from claudeops.engine.owners import lives
 from claudeops.engine.recovery.replay import READ_SECONDS, LogRead, read_log
-from claudeops.engine.session.completion import commit_result, log_result
+from claudeops.engine.session.completion import commit_result, log_result, until_written
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.files import read_handoff
 from claudeops.engine.session_log.reader import packed_path
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.recovery import Orphan
@@ -108,6 +108,22 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                     f"session {session.id} of a dead daemon could not be ended within {PATIENCE_SECONDS:g} s."
                 )
 
+    async def give_up(self, session: Session, ending: Ending) -> None:
+        """End a session of this daemon as lost: it was stopped, because another daemon may have taken it over.
+
+        What follows is the same as after a take-over, whoever writes it first. Waits for the database. Raises nothing.
+        """
+        log = log_context(self.context.log, session)
+        try:
+            for state in ending.unbooked:
+                await until_written(partial(self.context.store.spending.book_model_call, state), log=log)
+            await until_written(partial(self._mark_lost, session, ending, log), log=log)
+            await until_written(partial(self._backfill, session, ending), log=log)
+        except StaleAttemptError as error:
+            log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+        except StoreError as error:
+            log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
+
     async def run(self) -> None:
         """Take over when woken, and look for the logs of lost sessions, now and every hour, until cancelled."""
         async with anyio.create_task_group() as tasks:
@@ -177,7 +193,7 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
             read = await read_log(session, self.context, seconds=self.read_seconds)
             if not isinstance(read, LogRead) or not read.complete:
                 continue
-            await self._backfill(session, read)
+            await self._backfill(session, read.ending)
 
     async def _state(self, session: Session) -> tuple[int, int] | None:
         """Return size (bytes) and time (nanoseconds) of a session's log; ``None`` if it cannot be found now."""
@@ -191,10 +207,10 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
         except OSError:
             return None
 
-    async def _backfill(self, session: Session, read: LogRead) -> None:
+    async def _backfill(self, session: Session, ending: Ending) -> None:
         log = log_context(self.context.log, session)
         try:
-            backfilled = await self.context.store.recovery.backfill(read.ending)
+            backfilled = await self.context.store.recovery.backfill(ending)
         except DatabaseUnavailableError:
             raise
         except StoreError as error:  # the logs of other sessions are still looked for
@@ -218,6 +234,8 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                 self.context.counts.ended(session, read.ending, finished)
                 return
         await self._mark_lost(session, read, log)
+        if isinstance(read, LogRead):
+            await self._backfill(session, read.ending)  # how far it came; an incomplete log has no report and no cost
 
     async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
         """Read what a session left for the next tier, before its workspace is removed with the writing of its end."""
@@ -235,26 +253,24 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                 return found
         return None
 
-    async def _mark_lost(self, session: Session, read: LogRead | BackfillRejected, log: Logger) -> None:
+    async def _mark_lost(self, session: Session, read: LogRead | BackfillRejected | Ending, log: Logger) -> None:
         context = self.context
-        known = read if isinstance(read, LogRead) else None
+        known = read.ending if isinstance(read, LogRead) else read if isinstance(read, Ending) else None
         lost = await context.store.recovery.mark_lost(
             session,
             rules=context.current_rules(),
             now=context.clock.now(),
-            tool_ends=known.ending.tool_ends if known else (),
-            events=() if isinstance(read, LogRead) else _unread_events(session, read),
+            tool_ends=known.tool_ends if known else (),
+            events=_unread_events(session, read) if isinstance(read, BackfillRejected) else (),
         )
         log.warning(
             LogEvent.SESSION_LOST,
             path=session.log_path,
-            frames=known.frames if known else 0,
-            refused=None if isinstance(read, LogRead) else read.message,
+            frames=read.frames if isinstance(read, LogRead) else 0 if known is None else None,
+            refused=read.message if isinstance(read, BackfillRejected) else None,
         )
         context.hub.publish(session_lost(lost, context.clock.now()))
         context.counts.lost(lost)
-        if known is not None:
-            await self._backfill(session, known)  # how far it came; an incomplete log has no report and no cost
 
 
 def highest_log_number(results_dir: Path) -> int:

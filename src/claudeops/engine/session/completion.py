@@ -5,9 +5,10 @@ The result waits for as long as the database is away. What the database refuses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
@@ -32,6 +33,8 @@ from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.queue import Queue
 from claudeops.structs import replace
+
+_Written = TypeVar("_Written")
 
 _BY_OPERATORS: Final = frozenset({StopCause.PAUSED, StopCause.STOPPED})
 _NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
@@ -178,7 +181,7 @@ async def commit_result(ending: Ending, *, queue: Queue, rules: EscalationRules,
     Returns ``None`` if the row belongs to another daemon by now, or if not even the bare end could be written.
     """
     try:
-        return await _written(ending, queue=queue, rules=rules, log=log)
+        return await until_written(partial(queue.finish, ending, rules=rules), log=log)
     except StaleAttemptError as error:
         log.error(LogEvent.STALE_ATTEMPT, error=str(error))
         return None
@@ -186,7 +189,7 @@ async def commit_result(ending: Ending, *, queue: Queue, rules: EscalationRules,
         log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
         refused = str(error)
     try:
-        return await _written(_bare(ending, refused), queue=queue, rules=rules, log=log)
+        return await until_written(partial(queue.finish, _bare(ending, refused), rules=rules), log=log)
     except StoreError as error:
         log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
         return None
@@ -246,17 +249,18 @@ def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
     )
 
 
-async def _written(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished:
+async def until_written(write: Callable[[], Awaitable[_Written]], *, log: Logger) -> _Written:
+    """Write what comes of a session's end, and return what that returns; waits for a database that is away."""
     delay = RETRY_FIRST_SECONDS
     while True:
         try:
-            finished = await queue.finish(ending, rules=rules)
+            done = await write()
         except DatabaseUnavailableError as error:
             log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
         else:
             if delay > RETRY_FIRST_SECONDS:
                 log.info(LogEvent.DATABASE_RECOVERED, while_doing="finish")
-            return finished
+            return done
         await anyio.sleep(delay)
         delay = min(delay * 2, RETRY_LONGEST_SECONDS)
 

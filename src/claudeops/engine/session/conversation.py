@@ -351,6 +351,8 @@ class Conversation:
                 self.channel,
                 interrupt=self.harness.interrupt(),
                 grace_seconds=self.context.timeouts.stop_grace,
+                # A result line that our stop brings about would be read as the session's own by whoever takes it over.
+                is_quiet=self.control.cause is StopCause.LEASE_OVER,
             )
 
     async def _kill_when_hurried(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -58,11 +58,13 @@ class Supervisor:
     run_session: Callable[[Session, StopControl], AbstractAsyncContextManager[Ending]]  # leaves nothing of it behind
     new_cli_session_id: Callable[[], str]
     log_path: Callable[[int], str]
+    give_up: Callable[[Session, Ending], Awaitable[None]]  # writes the end of one that another daemon may have by now
     slots: int  # sessions at once; if there are several, one is kept for the lowest tier
     stop_grace_seconds: float
     hub: Hub
     redact: Redact
     log: Logger
+    may_claim: Callable[[], bool] = lambda: True  # False: another daemon may take over from this one at any moment
     chain: int | None = None  # run only this chain (a foreground run); None: everything that is queued
     listeners: Sequence[SessionListener] = ()
     running: RunningSessions = field(default_factory=RunningSessions)
@@ -120,7 +122,7 @@ class Supervisor:
         if self.clock.monotonic() < self._claim_at:
             return
         rules = self.rules()  # once: they are made anew of the estate
-        while not self._draining and (capacity := self._capacity(rules)).sessions > 0:
+        while not self._draining and self.may_claim() and (capacity := self._capacity(rules)).sessions > 0:
             self._claiming = True
             try:
                 claimed = await self._claim(capacity, rules)
@@ -128,6 +130,8 @@ class Supervisor:
                     control = StopControl()
                     if self._hurrying:  # since the claim began
                         control.stop(StopCause.CANCELLED)
+                    elif not self.may_claim():  # by now
+                        control.stop(StopCause.LEASE_OVER)
                     self.running[session.id] = (session, control)
                     tasks.start_soon(self._carry_out, session, control)
             finally:
@@ -142,6 +146,8 @@ class Supervisor:
             return math.inf  # whatever ends is announced
         if (left := self._claim_at - self.clock.monotonic()) > 0:
             return left
+        if not self.may_claim():
+            return LOOK_SECONDS
         try:
             due_at = await self.claims.next_due(chain=self.chain)
         except StoreError:
@@ -207,7 +213,11 @@ class Supervisor:
                 self._written.add(session.id)
                 await self.dispatcher.announce()
                 await anyio.lowlevel.checkpoint()
-                finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
+                finished = None
+                if ending.outcome is Outcome.LOST:
+                    await self.give_up(session, ending)
+                else:
+                    finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
                 if finished is not None:
                     if finished.next_session_id is not None:  # its claim looks at the database meanwhile
                         await self.dispatcher.announce()
@@ -241,7 +251,8 @@ class Supervisor:
         async with AsyncExitStack() as left:
             if control.cause is not None:
                 why = "the daemon was stopped before it began"
-                ending = self._without_result(session, Outcome.CANCELLED, why, started)
+                outcome = Outcome.LOST if control.cause is StopCause.LEASE_OVER else Outcome.CANCELLED
+                ending = self._without_result(session, outcome, why, started)
             else:
                 try:
                     ending = await left.enter_async_context(self.run_session(session, control))

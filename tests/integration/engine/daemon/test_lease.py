@@ -17,7 +17,7 @@ from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.owner import CLOCK_LIMIT_SECONDS, OWNER_LEASE, Outlook, Owner, SignOfLife
 from claudeops.domain.sessions import Session
 from claudeops.engine.control import StopControl
-from claudeops.engine.daemon.lease import BEAT_SECONDS, LeaseRenewal
+from claudeops.engine.daemon.lease import BEAT_SECONDS, STOP_SECONDS, LeaseRenewal
 from claudeops.engine.owners import lives, this_owner
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.recovery import Recovery
@@ -276,9 +276,150 @@ class MovingClock(StandingClock):
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
 
+    def since_boot(self) -> float:
+        return self.seconds
+
 
 def unreachable() -> None:
     raise DatabaseUnavailableError("the server does not answer.")
+
+
+class WaveringRecovery(Recovery):
+    """Leases in a database that is away at times, and slow at others."""
+
+    is_away = False
+    hangs = False
+    takes_seconds = 0.0
+
+    def __init__(self, store: Store, clock: MovingClock) -> None:
+        super().__init__(store.database)
+        self._clock = clock
+
+    async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
+        if self.is_away:
+            raise DatabaseUnavailableError("the server does not answer.")
+        if self.hangs:
+            await anyio.sleep_forever()
+        life = await super().renew_lease(owner, now=now, digests=digests)
+        self._clock.seconds += self.takes_seconds
+        return life
+
+
+@dataclass
+class OneOfSeveral:
+    """A daemon with a session, beside others."""
+
+    beating: LeaseRenewal
+    recovery: WaveringRecovery
+    clock: MovingClock
+    control: StopControl
+
+
+@pytest.fixture
+async def one_of_several(store: Store, logged: io.StringIO) -> OneOfSeveral:  # noqa: ARG001 - what is logged is taken
+    clock, control = MovingClock(), StopControl()
+    recovery, session = WaveringRecovery(store, clock), await started(store)
+    running = dict[int, tuple[Session, StopControl]]()
+    beating = pulse(recovery, running, clock=clock, shares_lock=True)
+    await beating.renew()
+    running[session.id] = session, control
+    return OneOfSeveral(beating, recovery, clock, control)
+
+
+DEADLINE: Final = OWNER_LEASE.total_seconds() - STOP_SECONDS
+
+
+async def test_daemon_that_cannot_show_its_life_stops_its_sessions_before_another_may_have_them(
+    one_of_several: OneOfSeveral, logged: io.StringIO
+) -> None:
+    node = one_of_several
+    node.recovery.is_away = True
+    node.clock.seconds = DEADLINE - 1
+
+    await node.beating.renew()
+    assert (node.control.cause, node.beating.may_claim()) == (None, True)
+    node.clock.seconds = DEADLINE
+    await node.beating.renew()
+    await node.beating.renew()
+
+    assert (node.control.cause, node.beating.may_claim()) == (StopCause.LEASE_OVER, False)
+    assert logged.getvalue().count('"lease_over"') == 1
+
+
+async def test_lease_counts_from_when_the_sign_of_life_began(one_of_several: OneOfSeveral) -> None:
+    one_of_several.recovery.takes_seconds = 20.0
+    await one_of_several.beating.renew()
+    one_of_several.recovery.is_away = True
+    one_of_several.clock.seconds = DEADLINE - 1
+    assert one_of_several.beating.may_claim()
+    one_of_several.clock.seconds = DEADLINE
+    assert not one_of_several.beating.may_claim()
+
+
+async def test_sign_of_life_in_which_the_machine_slept_is_none(one_of_several: OneOfSeveral) -> None:
+    one_of_several.recovery.takes_seconds = DEADLINE
+    await one_of_several.beating.renew()
+    assert (one_of_several.control.cause, one_of_several.beating.may_claim()) == (StopCause.LEASE_OVER, False)
+
+
+async def test_daemon_that_wakes_up_stops_its_sessions_before_it_shows_that_it_lives(
+    one_of_several: OneOfSeveral,
+) -> None:
+    node, stopped = one_of_several, list[StopCause | None]()
+    node.clock.seconds = 1_000.0
+    node.recovery.is_away = True
+    node.beating.changed = lambda: stopped.append(node.control.cause)  # the database is away, which is noted last
+
+    await node.beating.renew()
+    assert stopped == [StopCause.LEASE_OVER]
+    node.recovery.is_away = False
+    await node.beating.renew()
+
+    assert node.beating.may_claim()
+    assert node.control.cause is StopCause.LEASE_OVER
+
+
+async def test_daemon_claims_nothing_before_its_first_sign_of_life_nor_by_a_wrong_clock(
+    store: Store,
+) -> None:
+    beating = pulse(store.recovery, {}, shares_lock=True)
+    assert not beating.may_claim()
+    await beating.renew()
+    assert beating.may_claim()
+    beating.compares_clocks, beating.clock_fault = True, "this machine's clock is wrong"
+    assert not beating.may_claim()
+
+
+async def test_daemon_that_is_alone_keeps_its_sessions_and_claims_without_a_sign_of_life(
+    one_of_several: OneOfSeveral,
+) -> None:
+    node = one_of_several
+    node.beating.shares_lock = False
+    node.recovery.is_away = True
+    node.clock.seconds = 10 * DEADLINE
+
+    await node.beating.renew()
+
+    assert (node.control.cause, node.beating.may_claim()) == (None, True)
+
+
+async def test_sign_of_life_that_does_not_come_back_keeps_no_session_running(one_of_several: OneOfSeveral) -> None:
+    node = one_of_several
+
+    def passes() -> bool:
+        if node.beating.may_claim():  # after the first one
+            node.recovery.hangs = True
+        node.clock.seconds += 1.0
+        passing.leap(1.0)
+        return node.control.cause is not None
+
+    with loop_time() as passing:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(node.beating.run)
+            await until(passes)
+            tasks.cancel_scope.cancel()
+
+    assert node.control.cause is StopCause.LEASE_OVER
 
 
 @dataclass

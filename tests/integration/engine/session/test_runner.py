@@ -242,6 +242,12 @@ async def test_a_stopped_session_still_says_what_it_cost(estate: Estate) -> None
     assert (ending.outcome, ending.cost_usd) == (Outcome.CANCELLED, 0.01)
 
 
+async def test_log_of_a_session_that_another_daemon_may_have_does_not_end_by_our_stop(estate: Estate) -> None:
+    ending = await stop_when_reached(estate, look(), cause=StopCause.LEASE_OVER)
+    assert (ending.outcome, ending.num_turns) == (Outcome.LOST, None)
+    assert '"result"' not in Path(estate.log_path(1)).read_text(encoding="utf-8")
+
+
 async def test_a_cli_that_ignores_every_request_is_killed_within_the_grace(estate: Estate) -> None:
     clocks(estate, stop_grace=0.6)
     ending = await stop_when_reached(estate, {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}, cause=StopCause.CANCELLED)

@@ -17,15 +17,21 @@ from claudeops.domain.report.report import Extraction, ExtractionMethod
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.ports import SessionListener
+from claudeops.engine.recovery.recovery import SessionRecovery
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import GROWN_BYTES, FreeMemory
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.claims import Claims
 from claudeops.store.queue import Queue
+from claudeops.store.recovery import Recovery
+from claudeops.structs import replace
 from support.estate import Estate, deliver, leaving_nothing, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
+
+
+_STOPPED: dict[StopCause | None, Outcome] = {StopCause.CANCELLED: Outcome.CANCELLED, StopCause.LEASE_OVER: Outcome.LOST}
 
 
 class ScriptedSessions:
@@ -48,7 +54,7 @@ class ScriptedSessions:
         return Ending(
             session_id=session.id,
             attempt=session.attempt,
-            outcome=Outcome.CANCELLED if control.cause is StopCause.CANCELLED else Outcome.ERROR,
+            outcome=_STOPPED.get(control.cause, Outcome.ERROR),
             extraction=Extraction(method=ExtractionMethod.NONE, report=None),
             ended_at=self.estate.context.clock.now(),
             duration_ms=1,
@@ -194,6 +200,83 @@ async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(est
             connection.exec_driver_sql("UPDATE sessions SET attempt = attempt + 1")
     assert estate.row(root.id)["status"] == "running"
     assert "stale_attempt" in estate.logged.getvalue()
+
+
+class LeftRecovery(Recovery):
+    """What is written of sessions that daemons have left, in a database that is away for the first two times."""
+
+    failures = 2
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseUnavailableError("the server does not answer.")
+
+    async def mark_lost(self, *args: Any, **kwargs: Any) -> Session:
+        self._fail()
+        return await super().mark_lost(*args, **kwargs)
+
+
+async def stopped_for_another(estate: Estate, tier: int, *, taken: bool = False) -> None:
+    """Run a session that is stopped because another daemon may have it; ``taken``: it has."""
+    store = replace(estate.store, recovery=LeftRecovery(estate.store.database))
+    recovery = SessionRecovery(context=replace(estate.context, store=store))
+    sessions = ScriptedSessions(estate)
+    await estate.queue(tier)
+    async with supervised(estate, run_session=leaving_nothing(sessions), give_up=recovery.give_up, slots=1) as running:
+        await sessions.until_started(1)
+        if taken:
+            with estate.connect() as connection:
+                connection.exec_driver_sql("UPDATE sessions SET attempt = attempt + 1")
+        running.may_claim = lambda: False
+        running.running.stop_all(StopCause.LEASE_OVER)
+        await until(lambda: not running.running)
+
+
+@pytest.mark.parametrize("tier", [1, 2])
+async def test_session_that_another_daemon_may_have_is_followed_as_if_it_had_been_taken_over(
+    estate: Estate, tier: int
+) -> None:
+    await stopped_for_another(estate, tier)
+    rows = estate.rows("SELECT tier, trigger, outcome, parent_session_id FROM sessions ORDER BY id")
+    assert [tuple(row.values()) for row in rows] == [(tier, "manual", "lost", None), (1, "recovery", None, 1)]
+    assert estate.logged.getvalue().count("database_unavailable") == 2
+    assert "session_lost" in estate.logged.getvalue()
+
+
+async def test_session_that_another_daemon_has_taken_over_is_left_to_it(estate: Estate) -> None:
+    await stopped_for_another(estate, 1, taken=True)
+    assert [row["status"] for row in estate.rows("SELECT status FROM sessions")] == ["running"]
+    assert estate.rows("SELECT * FROM events") == []
+    assert "stale_attempt" in estate.logged.getvalue()
+
+
+async def test_daemon_that_may_not_claim_leaves_the_queue_alone_until_it_may(estate: Estate) -> None:
+    sessions, may, looked = ScriptedSessions(estate), list[bool](), list[bool]()
+    root = await estate.queue()
+
+    def may_claim() -> bool:
+        looked.append(bool(may))
+        return bool(may)
+
+    async with supervised(estate, run_session=leaving_nothing(sessions), may_claim=may_claim):
+        await until(lambda: len(looked) > 1)
+        assert estate.row(root.id)["status"] == "queued"
+        may.append(True)
+        await sessions.until_started(1)
+
+
+async def test_session_that_is_claimed_too_late_never_starts(estate: Estate) -> None:
+    sessions, held, may = ScriptedSessions(estate), HeldClaims(estate), [True]
+    root = await estate.queue()
+    run = leaving_nothing(sessions)
+    async with supervised(estate, run_session=run, queue=held, may_claim=lambda: bool(may)):
+        await held.taken.wait()
+        may.clear()
+        held.let_go.set()
+        await until(lambda: estate.row(root.id)["status"] == "ended")
+    assert (estate.row(root.id)["outcome"], sessions.started) == ("lost", {})
+    assert [row["trigger"] for row in estate.rows("SELECT trigger FROM sessions")] == ["manual", "recovery"]
 
 
 async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pile_up(estate: Estate) -> None:

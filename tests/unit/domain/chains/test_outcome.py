@@ -219,7 +219,16 @@ def test_our_reason_outranks_the_result_line(
 
 
 def test_every_stop_cause_is_judged() -> None:
-    assert {stop for stop, *_ in STOPS} | {StopCause.RESULT_GRACE} == set(StopCause)
+    assert {stop for stop, *_ in STOPS} | {StopCause.RESULT_GRACE, StopCause.LEASE_OVER} == set(StopCause)
+
+
+def test_session_that_is_stopped_when_another_daemon_may_have_it_is_lost_unless_it_had_ended() -> None:
+    exited = ProcessExit(code=143, stop=StopCause.LEASE_OVER)
+    assert judged(transcript_of(said("a")), exited).outcome is Outcome.LOST
+    assert judged(Transcript(), exited).outcome is Outcome.LOST
+    ended = judged(transcript_of(said("a"), result()), exited)
+    assert (ended.outcome, ended.error, ended.clean) == (Outcome.SUCCESS, None, True)
+    assert judged(transcript_of(failed(subtype="max_turns")), exited).outcome is Outcome.MAX_TURNS
 
 
 def test_refusal_for_want_of_money_is_not_taken_for_one_of_the_apis() -> None:
