@@ -80,6 +80,10 @@ class LogEvent(ClosedSet):
     DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
     DATABASE_RECOVERED = "database_recovered", "the database answers again"
     DATABASE_REFUSED = "database_refused", "the database refuses a call for good; it is tried again all the same"
+    ANNOUNCEMENT_FAILED = (
+        "announcement_failed",
+        "`count` sessions were queued and could not be announced to other nodes, which find them by looking",
+    )
     LISTENER_FAILED = "listener_failed", "a listener failed after something was written; it stays written"
     UNDO_GIVEN_UP = "undo_given_up", "what was written too late for its caller could not be undone, and stays"
     STALE_ATTEMPT = (

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 import anyio
+
+IsUnannounced: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Returns whether a session of a queue is due that no job announces; raises `StoreError`."""
 
 
 class LocalDispatcher:
@@ -23,6 +29,9 @@ class LocalDispatcher:
     def wake(self) -> None:
         """Announce it where nothing can be awaited."""
         self._announced.set()
+
+    async def run(self, is_unannounced: IsUnannounced) -> None:
+        """Return at once: what is announced within the process has no need of a listener."""
 
     async def wait(self) -> None:
         """Return after an `announce`, and at the latest after ``interval_seconds``."""

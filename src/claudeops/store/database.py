@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -17,10 +17,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 from sqlalchemy import text
 from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from claudeops.domain.live import EventRaised
+from claudeops.domain.sessions import Trigger
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.connection.engines import (
@@ -45,6 +48,9 @@ _READERS: Final = 4  # reads at the same time; they never wait behind the writer
 _RAISED: Final = "claudeops.raised"
 """The key under which a connection keeps the events of its transaction, for listeners after the commit."""
 
+_QUEUED: Final = "claudeops.queued"
+"""The same for the sessions that its transaction has queued, for who announces them before the commit."""
+
 WAKE_SOCKET: Final = "wake.sock"
 """The name of the daemon's socket in the state directory."""
 
@@ -64,6 +70,18 @@ def unnoticed() -> None:
 def uncounted(_seconds: float | None) -> None:
     """Do nothing with the time that a transaction took."""
 
+
+class QueuedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What an announcement says of a session that was queued."""
+
+    site: str | None  # whose nodes reach what it is about; None: any node does
+    trigger: Trigger
+    not_before: datetime | None
+
+
+Announce: TypeAlias = Callable[[Any, Sequence[QueuedSession]], None]
+"""Announces sessions to other nodes on the driver's connection, in the transaction that queues them. PostgreSQL's
+alone. Whatever it raises undoes what it has written itself, and nothing else: the row is the truth."""
 
 Fence: TypeAlias = Callable[[Connection], None]
 """Called in a transaction that writes; raises `StaleTermError` where the work is no longer this daemon's."""
@@ -107,6 +125,7 @@ class Database:
         raised: Callable[[EventRaised], None],
         wrote: Callable[[float | None], None],
         changed: Callable[[], None],
+        announce: Announce | None,
     ) -> None:
         self.url = url
         self.wait_seconds = wait_seconds
@@ -114,6 +133,7 @@ class Database:
         self._raised = raised
         self._wrote = wrote
         self._changed = changed
+        self._announce = announce
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -258,8 +278,10 @@ class Database:
 
     def _transaction(self, job: Callable[[Connection], T], *, is_news: bool = True) -> T:
         began = time.perf_counter()
-        with border(self.url), self._begun() as connection, _collecting(connection) as collected:
+        with border(self.url), self._begun() as connection, _collecting(connection) as (collected, queued):
             result = job(connection)
+            if queued and self._announce is not None:
+                _announce_in(connection, self._announce, queued)
         self._wrote(time.perf_counter() - began)
         if is_news:
             self._changed()
@@ -321,6 +343,7 @@ def open_database(
     raised: Callable[[EventRaised], None] = no_listener,
     wrote: Callable[[float | None], None] = uncounted,
     changed: Callable[[], None] = unnoticed,
+    announce: Announce | None = None,
 ) -> Database:
     """Open a database that has been migrated; its parameters are those of `claudeops.store.store.open_store`.
 
@@ -337,19 +360,34 @@ def open_database(
         raised=raised,
         wrote=wrote,
         changed=changed,
+        announce=announce,
     )
 
 
 @contextmanager
-def _collecting(connection: Connection) -> Iterator[list[EventRaised]]:
-    """Yield the list of the events that the block raises on ``connection``."""
+def _collecting(connection: Connection) -> Iterator[tuple[list[EventRaised], list[QueuedSession]]]:
+    """Yield the list of the events that the block raises on ``connection``, and that of the sessions it queues."""
     collected: list[EventRaised] = []
-    connection.info[_RAISED] = collected
+    queued: list[QueuedSession] = []
+    connection.info[_RAISED], connection.info[_QUEUED] = collected, queued
     try:
-        yield collected
+        yield collected, queued
     finally:
         if not connection.invalidated:  # `info` of a lost connection is gone: to ask for it raises
-            del connection.info[_RAISED]
+            del connection.info[_RAISED], connection.info[_QUEUED]
+
+
+def _announce_in(connection: Connection, announce: Announce, queued: Sequence[QueuedSession]) -> None:
+    """Announce what a transaction has queued; what comes of that leaves the transaction as it was."""
+    try:
+        with connection.begin_nested():
+            announce(connection.connection.driver_connection, queued)
+    except DBAPIError:  # of the savepoint: the transaction is over
+        raise
+    except Exception as error:  # noqa: BLE001 - the sessions are queued whatever it is, and are found by looking
+        cause = error.__cause__ or error
+        why = (str(cause).strip().splitlines() or [""])[0]
+        get_logger().warning(LogEvent.ANNOUNCEMENT_FAILED, count=len(queued), error=f"{type(cause).__name__}: {why}")
 
 
 def _tell(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
@@ -365,3 +403,10 @@ def note_raised(connection: Connection, event: EventRaised) -> None:
     collected: list[EventRaised] | None = connection.info.get(_RAISED)
     if collected is not None:
         collected.append(event)
+
+
+def note_queued(connection: Connection, session: QueuedSession) -> None:
+    """Note a session that the transaction of ``connection`` queues, for who announces it."""
+    queued: list[QueuedSession] | None = connection.info.get(_QUEUED)
+    if queued is not None:
+        queued.append(session)

@@ -18,7 +18,7 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import changes, queries, spend
 from claudeops.store.acts.services import release_services
 from claudeops.store.alerts import announcements, incidents
-from claudeops.store.database import Database
+from claudeops.store.database import Database, QueuedSession, note_queued
 from claudeops.store.events import raise_event
 from claudeops.store.finish import running, what_is_there, write_end
 from claudeops.store.rows import to_session
@@ -202,6 +202,7 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
         parent = existing(connection, new.parent_session_id)
     values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
     session = to_session(connection.execute(_ADD_SESSION, values).one())
+    note_queued(connection, QueuedSession(site=None, trigger=new.trigger, not_before=new.not_before))
     if parent is not None:
         connection.execute(_INHERIT, {"inherits": session.id, "of_parent": parent.id})
         return session

@@ -26,6 +26,7 @@ from claudeops.store.commands import Commands
 from claudeops.store.connection.engines import BUSY_SECONDS
 from claudeops.store.database import (
     WAIT_SECONDS,
+    Announce,
     Database,
     no_listener,
     open_database,
@@ -111,6 +112,7 @@ def open_store(
     requested: Callable[[], None] = unnoticed,
     wrote: Callable[[float | None], None] = uncounted,
     changed: Callable[[], None] = unnoticed,
+    announce: Announce | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Store:
     """Open a database that has been migrated.
@@ -120,7 +122,8 @@ def open_store(
     was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
     reached nobody, by way of this store, ``requested`` there after every command to the daemon. ``wrote`` is called in
     any thread with the seconds that a transaction took, or with ``None`` for one that the database did not take;
-    ``changed`` there after each that is news. ``monotonic`` measures for how long alerts are decided about in one
+    ``changed`` there after each that is news. ``announce`` is called in the writer's thread and in the transaction that
+    queues sessions. ``monotonic`` measures for how long alerts are decided about in one
     transaction.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
@@ -134,6 +137,7 @@ def open_store(
         raised=raised,
         wrote=wrote,
         changed=changed,
+        announce=announce,
     )
     leases = Leases(database)
     return Store(

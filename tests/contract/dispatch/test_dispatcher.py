@@ -7,7 +7,9 @@ from typing import Protocol
 import anyio
 import pytest
 
+from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.dispatch.procrastinate import JobDispatcher
 from claudeops.engine.ports import Dispatcher
 from support.waiting import PATIENCE_SECONDS
 
@@ -25,7 +27,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=[pytest.param(LocalDispatcher, id="local")])
+def of_jobs(*, interval_seconds: float) -> Dispatcher:
+    """Return the one of several nodes, which takes no jobs yet: what is announced within the process needs none."""
+    return JobDispatcher({}, site="main", log=logs.get_logger(), interval_seconds=interval_seconds)
+
+
+@pytest.fixture(params=[pytest.param(LocalDispatcher, id="local"), pytest.param(of_jobs, id="procrastinate")])
 def make(request: pytest.FixtureRequest) -> MakeDispatcher:
     factory: MakeDispatcher = request.param
     return factory

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
@@ -111,6 +111,12 @@ def sqlite_file(url: URL) -> Path | None:
 def shown(url: URL) -> str:
     """Return the database's name for a message, without its password."""
     return str(sqlite_file(url) or url.set(drivername="postgresql", query={}).render_as_string(hide_password=True))
+
+
+def driver_options(url: URL) -> dict[str, Any]:
+    """Return what PostgreSQL's driver connects with, for a library that opens connections of its own."""
+    _, named = url.get_dialect()().create_connect_args(url)
+    return {**_POSTGRESQL_OPTIONS, **named}
 
 
 def missing(url: URL) -> MissingInputError:
