@@ -45,6 +45,7 @@ from claudeops.dispatch.local import LocalDispatcher
 from claudeops.dispatch.wake_ups import LONGEST_SECONDS, LOOK_SECONDS, NET_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Outlook, Owner
+from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.answering import AnswerWaker
@@ -52,6 +53,7 @@ from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import this_owner
 from claudeops.engine.ports import SessionListener
+from claudeops.engine.process.leaders import open_launchers
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
@@ -159,13 +161,15 @@ async def open_node(
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
-                begun = trying(settings) if trial is None else contextlib.nullcontext(trial)
-                trial = await stack.enter_async_context(begun)
+                trial = await stack.enter_async_context(
+                    trying(settings) if trial is None else contextlib.nullcontext(trial)
+                )
                 cell = await choose_cell(trial, log)
                 await stages.enter("clis")
                 clis = admission(settings, cell=cell, clock=clock, log=log)
                 owner = replace(owner, isolation=described(cell))
                 await admit_clis(settings, clis)
+            launchers = await stack.enter_async_context(open_launchers())
             await stages.enter("migrations")
             await migrate_database(settings, log, shutdown)
             shutdown.check()
@@ -204,6 +208,7 @@ async def open_node(
                     await stages.enter("approvals")
                     context = replace(
                         context,
+                        launchers=launchers if isinstance(cell, BubblewrapCell) else None,
                         meter=meter,
                         secrets=tuple(settings.secrets),
                         clis=replace(context.clis, refusal=clis.refusal),

@@ -320,6 +320,11 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing above the lowest tier may start."""
         return self.above is not None and self.above <= 0
 
+    @property
+    def is_short(self) -> bool:
+        """Whether a session that is due may wait for a slot."""
+        return self.sessions <= 0 or self.lowest_only
+
     def beside(self, taken: Sequence[Session], *, lowest_tier: int) -> Capacity:
         """Return the capacity that is left beside the sessions in ``taken``."""
         above = sum(1 for session in taken if session.tier > lowest_tier)

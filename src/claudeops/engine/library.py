@@ -12,7 +12,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,7 @@ _REPOSITORY_SECONDS: Final = 5.0
 _ALL_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 _READERS: Final = Threads(most=4 * _AT_ONCE)  # those that hang in the kernel count on
+_PARSED: Final = 256  # files, of some kilobytes each: to parse one takes longer than to read it, and few change
 _SHOWN_FAULTS: Final = 3  # in an event; the log has them all
 _SHOWN_CHARACTERS: Final = 60
 _SUFFIX: Final = ".md"
@@ -226,10 +227,15 @@ def _read_kind(directory: int, kind: LibraryKind, origin: str, path: str) -> Fil
         except OSError as error:
             found[shown] = Library(faults=(_fault(shown, error.strerror or str(error)),))
         else:
-            found[shown] = parse(content, kind=kind, origin=origin, path=shown)
+            found[shown] = _parsed(content, kind, origin, shown)
     if len(names) > MOST_FILES:
         found[path] = Library(faults=(_fault(path, f"it has more than {MOST_FILES} texts: the rest is left out"),))
     return found
+
+
+@lru_cache(maxsize=_PARSED)
+def _parsed(content: str, kind: LibraryKind, origin: str, path: str) -> Library:
+    return parse(content, kind=kind, origin=origin, path=path)
 
 
 def _content(name: str, directory: int) -> str:

@@ -72,6 +72,16 @@ async def test_the_built_in_texts_are_found_where_they_are_shipped() -> None:
     assert {text.origin for text in read.texts} == {BUILT_IN}
 
 
+async def test_a_file_that_has_not_changed_is_not_parsed_again(repositories: Repositories) -> None:
+    repositories.put("media/checks/web.md")
+    repositories.put("media/checks/db.md")
+    first = {text.name: text for text in (await repositories.read()).texts}
+    repositories.put("media/checks/db.md", file("db", LibraryKind("checks")) + "\nMore.\n")
+    second = {text.name: text for text in (await repositories.read()).texts}
+    assert second["media/web"].about is first["media/web"].about
+    assert second["media/db"] != first["media/db"]
+
+
 async def test_texts_of_all_kinds_and_repositories_are_read(repositories: Repositories) -> None:
     for path in ("media/checks/jellyfin.md", "media/playbooks/jellyfin.md", "shop/skills/orders.md"):
         repositories.put(path)

@@ -11,9 +11,9 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -22,10 +22,9 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process, UNIXSocketStream
 
-from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.cell.cell import SandboxedCommand
-from claudeops.engine.process.channel import SEND_SECONDS, Channel
-from claudeops.engine.process.leaders import end_leader, open_leader
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.leaders import Ahead
 from claudeops.engine.process.tree import (
     ProcessId,
     await_end,
@@ -81,7 +80,6 @@ _OUTPUT_BYTES: Final = 512 * 1024
 More is then read at once; short lines take several times their bytes there. A CLI that prints more waits for us."""
 
 _LINE_BYTES: Final = 64
-_LENGTH_BYTES: Final = 8
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,70 +121,6 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
                 await self.lifeline.cut()
         if self.exited:
             disown(self.pid)
-
-
-class Ahead(msgspec.Struct, kw_only=True):
-    """A launcher that was started ahead: it takes longer to start than all that it does.
-
-    It waits for its words while the daemon finds out what the session sees and reads. If the daemon dies meanwhile, or
-    the session does not start after all, it ends.
-    """
-
-    process: Process
-    door: UNIXSocketStream
-    is_used: bool = False  # its process is a session's now
-
-    def leads(self, command: Sequence[str]) -> bool:
-        """Return whether a command is led by it, and not by another program."""
-        return not self.is_used and tuple(command[: len(LAUNCHER)]) == LAUNCHER
-
-    async def become(
-        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], descriptors: Mapping[int, int]
-    ) -> Process:
-        """Have it go on as a command that it leads, and return its process.
-
-        ``descriptors``: what it gets, by the number that it has there; all others stay here. Whether it goes on at all
-        shows as with any other process: one that could not has ended.
-        """
-        words = command[len(LAUNCHER) :]
-        variables = [f"{name}={value}" for name, value in env.items()]
-        head = (str(cwd), ",".join(map(str, descriptors)), str(len(variables)))
-        content = b"".join(os.fsencode(text) + b"\0" for text in (*head, *variables, *words))
-        # The kernel has its own copies of the descriptors once they are sent.
-        with suppress(anyio.BrokenResourceError), anyio.move_on_after(SEND_SECONDS):
-            await self.door.send_fds(b"\n", list(descriptors.values()))
-            await self.door.send(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
-        self.is_used = True
-        await self.door.aclose()
-        return self.process
-
-
-@asynccontextmanager
-async def started_ahead() -> AsyncIterator[Ahead | None]:
-    """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started."""
-    try:
-        ahead = await _begun_ahead()
-    except OSError:
-        yield None  # the session's own start says why, if it fails as well
-        return
-    try:
-        yield ahead
-    finally:
-        if not ahead.is_used:
-            await end_leader(ahead.process)
-            await anyio.aclose_forcefully(ahead.door)
-
-
-async def _begun_ahead() -> Ahead:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        door = await UNIXSocketStream.from_socket(ours)
-        try:
-            process = await open_leader(LAUNCHER, connection=theirs, stderr=subprocess.PIPE)
-        except BaseException:
-            await anyio.aclose_forcefully(door)
-            raise
-    return Ahead(process=process, door=door)
 
 
 async def spawn(

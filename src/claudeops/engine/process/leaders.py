@@ -1,6 +1,8 @@
 """Helper processes of the daemon that are no sessions: each leads a kernel session of its own and is ended as a whole.
 
 They are registered with `tree`, or the daemon would take them for orphans of a session and kill them.
+
+One of them may become a session: a launcher that was started ahead (`Ahead`).
 """
 
 from __future__ import annotations
@@ -8,17 +10,25 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Final
 
 import anyio
-from anyio.abc import Process, SocketStream, UNIXSocketStream
+import msgspec
+from anyio.abc import Process, SocketStream, TaskGroup, UNIXSocketStream
 
+from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.process.tree import disown, own, starting
 
+SPARE_SECONDS: Final = 20.0
+"""How long a launcher waits for a session that is expected."""
+
 _REAP_SECONDS: Final = 2.0
+_LENGTH_BYTES: Final = 8
+_WORDS_SECONDS: Final = 20.0  # for a launcher to take its words
 
 
 async def open_leader(
@@ -79,3 +89,124 @@ async def end_leader(process: Process, stdin: SocketStream | None = None) -> Non
         await process.aclose()
     if process.returncode is not None:
         disown(process.pid)
+
+
+# --- launchers that are started ahead ------------------------------------------------------------------
+
+
+class Ahead(msgspec.Struct, kw_only=True):
+    """A launcher that was started ahead: it takes longer to start than all that it does.
+
+    It waits for its words while the daemon finds out what the session sees and reads. If the daemon dies meanwhile, or
+    the session does not start after all, it ends.
+    """
+
+    process: Process
+    door: UNIXSocketStream
+    is_used: bool = False  # its process is a session's now
+
+    def leads(self, command: Sequence[str]) -> bool:
+        """Return whether a command is led by it, and not by another program."""
+        return not self.is_used and self.process.returncode is None and tuple(command[: len(LAUNCHER)]) == LAUNCHER
+
+    async def become(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], descriptors: Mapping[int, int]
+    ) -> Process:
+        """Have it go on as a command that it leads, and return its process.
+
+        ``descriptors``: what it gets, by the number that it has there; all others stay here. Whether it goes on at all
+        shows as with any other process: one that could not has ended.
+        """
+        words = command[len(LAUNCHER) :]
+        variables = [f"{name}={value}" for name, value in env.items()]
+        head = (str(cwd), ",".join(map(str, descriptors)), str(len(variables)))
+        content = b"".join(os.fsencode(text) + b"\0" for text in (*head, *variables, *words))
+        # The kernel has its own copies of the descriptors once they are sent.
+        with suppress(anyio.BrokenResourceError), anyio.move_on_after(_WORDS_SECONDS):
+            await self.door.send_fds(b"\n", list(descriptors.values()))
+            await self.door.send(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
+        self.is_used = True
+        await self.door.aclose()
+        return self.process
+
+
+@asynccontextmanager
+async def started_ahead() -> AsyncIterator[Ahead | None]:
+    """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started."""
+    try:
+        ahead = await _begun_ahead()
+    except OSError:
+        yield None  # the session's own start says why, if it fails as well
+        return
+    try:
+        yield ahead
+    finally:
+        if not ahead.is_used:
+            await end_leader(ahead.process)
+            await anyio.aclose_forcefully(ahead.door)
+
+
+async def _begun_ahead() -> Ahead:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        door = await UNIXSocketStream.from_socket(ours)
+        try:
+            process = await open_leader(LAUNCHER, connection=theirs, stderr=PIPE)
+        except BaseException:
+            await anyio.aclose_forcefully(door)
+            raise
+    return Ahead(process=process, door=door)
+
+
+class _Spare(msgspec.Struct, kw_only=True):
+    """A launcher for a session that is expected."""
+
+    begun: anyio.Event = msgspec.field(default_factory=anyio.Event)  # it has started, or could not be
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)  # it is not needed any more
+    ahead: Ahead | None = None
+
+
+class Launchers:
+    """The launchers of all sessions, one of which may be for a session that is expected. Of `open_launchers`."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._spare: _Spare | None = None
+
+    def expect(self) -> None:
+        """Start one for a session that will probably come; unless it does, it ends after `SPARE_SECONDS`."""
+        if self._spare is None:
+            self._spare = _Spare()
+            self._tasks.start_soon(self._hold, self._spare)
+
+    @asynccontextmanager
+    async def started_ahead(self) -> AsyncIterator[Ahead | None]:
+        """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started."""
+        spare, self._spare = self._spare, None
+        if spare is None:
+            async with started_ahead() as ahead:
+                yield ahead
+            return
+        try:
+            await spare.begun.wait()
+            yield spare.ahead
+        finally:
+            spare.over.set()
+
+    async def _hold(self, spare: _Spare) -> None:
+        async with started_ahead() as spare.ahead:
+            spare.begun.set()
+            with anyio.move_on_after(SPARE_SECONDS):
+                await spare.over.wait()
+            if self._spare is spare:
+                self._spare = None
+            else:  # a session has it, and takes as long as it takes
+                await spare.over.wait()
+
+
+@asynccontextmanager
+async def open_launchers() -> AsyncIterator[Launchers]:
+    """Yield launchers; what waits for a session when the block is left ends."""
+    async with anyio.create_task_group() as tasks:
+        yield Launchers(tasks)
+        tasks.cancel_scope.cancel()

@@ -46,6 +46,7 @@ from claudeops.text.redact import Redactor
 
 if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server, an HTTP client and SQL
     from claudeops.engine.meter.meter import Meter
+    from claudeops.engine.process.leaders import Launchers
     from claudeops.store.store import Store
 
 
@@ -237,6 +238,7 @@ class SessionContext:
     libraries: Libraries = field(default_factory=Libraries)
     probes: Callable[[datetime, Collection[str]], Awaitable[Sequence[str]]] = no_probes  # some services come first
     judging: Callable[[SessionJudge], AbstractAsyncContextManager[Judging]] = judge_in_process
+    launchers: Launchers | None = None  # None: the next tier's is started with its session
 
     def current_rules(self) -> EscalationRules:
         """Return the rules with the names of the estate as it was last read."""

@@ -30,7 +30,7 @@ from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.mcp_servers import CliWarnings
 from claudeops.engine.session_log.writer import CHUNK_BYTES, DecodedLine, OutputReader, SessionLog
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
-from claudeops.formats.report.extraction import shortcomings
+from claudeops.formats.report.extraction import asks_for_next_tier, shortcomings
 from claudeops.formats.stream import (
     ApiRetried,
     CliWarned,
@@ -318,6 +318,9 @@ class Conversation:
         wrong = () if self._final(transcript) else shortcomings(transcript, self.context.completion.schema)
         if not wrong:
             await self.channel.close()
+            launchers, is_last = self.context.launchers, self.gate.session.tier >= self.context.rules.max_tier
+            if launchers is not None and not is_last and asks_for_next_tier(transcript):
+                launchers.expect()  # it starts while this CLI ends
             return
         self._repaired = True
         self.clocks.another_turn()

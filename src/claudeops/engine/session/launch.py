@@ -23,7 +23,8 @@ from claudeops.engine.cell.own_files import MemoryFiles
 from claudeops.engine.cell.reach import ReachedPlace
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process import SESSION_MARK
-from claudeops.engine.process.child import Ahead, Child, spawn
+from claudeops.engine.process.child import Child, spawn
+from claudeops.engine.process.leaders import Ahead
 from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of

@@ -33,7 +33,7 @@ from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
-from claudeops.engine.process.child import Ahead, started_ahead
+from claudeops.engine.process.leaders import Ahead, started_ahead
 from claudeops.engine.process.looks import SessionLooks, open_looks
 from claudeops.engine.session import files
 from claudeops.engine.session.access import ModelWay, needs_of
@@ -78,7 +78,7 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
         root = self.context.workspaces() / workspaces.workspace_name(session.id)
         with contextlib.ExitStack() as held:  # the user, until the workspace is gone too
             try:
-                async with started_ahead() if self._has_launcher else contextlib.nullcontext() as ahead:
+                async with self._started_ahead() as ahead:
                     ending = await self._run(session, control, root, held, ahead)
                 yield ending
             finally:
@@ -87,9 +87,11 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
                         log = log_context(self.context.log, session)
                         log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
 
-    @property
-    def _has_launcher(self) -> bool:
-        return isinstance(self.context.confinement.cell, BubblewrapCell)
+    def _started_ahead(self) -> contextlib.AbstractAsyncContextManager[Ahead | None]:
+        if not isinstance(self.context.confinement.cell, BubblewrapCell):
+            return contextlib.nullcontext()
+        launchers = self.context.launchers
+        return started_ahead() if launchers is None else launchers.started_ahead()
 
     async def _run(
         self, session: Session, control: StopControl, root: Path, held: contextlib.ExitStack, ahead: Ahead | None

@@ -210,14 +210,17 @@ class Supervisor:
             async with self._run_guarded(session, control, log) as ending:
                 # Its processes are gone, so another session may start. The claim goes first in the writer's queue,
                 # because it is short and a slot is empty meanwhile.
+                rules = self.rules()
+                is_awaited = self._capacity(rules).is_short  # else all that is due has been claimed
                 self._written.add(session.id)
-                await self.dispatcher.announce()
-                await anyio.lowlevel.checkpoint()
+                if is_awaited:
+                    await self.dispatcher.announce()
+                    await anyio.lowlevel.checkpoint()
                 finished = None
                 if ending.outcome is Outcome.LOST:
                     await self.give_up(session, ending)
                 else:
-                    finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
+                    finished = await commit_result(ending, queue=self.queue, rules=rules, log=log)
                 if finished is not None:
                     if finished.next_session_id is not None:  # its claim looks at the database meanwhile
                         await self.dispatcher.announce()

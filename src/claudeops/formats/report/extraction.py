@@ -33,7 +33,16 @@ from claudeops.formats.report.lenient import asks_for_help, markup_in, readings,
 from claudeops.formats.report.markers import Markers, read_markers
 from claudeops.formats.report.response_schema import ReportSchema
 
-__all__ = ["DEGRADED", "UNREADABLE", "ReportSchema", "ReportSource", "extract", "objects_in", "shortcomings"]
+__all__ = [
+    "DEGRADED",
+    "UNREADABLE",
+    "ReportSchema",
+    "ReportSource",
+    "asks_for_next_tier",
+    "extract",
+    "objects_in",
+    "shortcomings",
+]
 
 UNREADABLE: Final = "the report could not be read"
 """Why a chain goes on whose session has tried to deliver a report, and of which only the summary is left."""
@@ -118,6 +127,15 @@ def shortcomings(source: ReportSource, schema: ReportSchema) -> tuple[str, ...]:
     if not attempts:
         return (f"no report was delivered: call {STRUCTURED_OUTPUT_TOOL} once with the report",)
     return tuple(cut(sentence, _WARNING_LENGTH) for sentence in search.faults(attempts[0])[:_MOST_WARNINGS])
+
+
+def asks_for_next_tier(source: ReportSource) -> bool:
+    """Say whether the latest report, valid or not, asks for the next tier; what follows from it is decided later."""
+    for delivered in (*source.structured_outputs[-1:], *source.structured_calls[-1:]):
+        match delivered:
+            case {"escalation": {"needed": bool(is_needed)}}:
+                return is_needed
+    return False
 
 
 _Attempt = tuple[str, object]  # how it was made, and what was given

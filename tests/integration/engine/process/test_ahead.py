@@ -20,12 +20,14 @@ from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.control import StopControl
 from claudeops.engine.estate import Estates
-from claudeops.engine.process.child import Ahead, spawn, started_ahead, sweep
+from claudeops.engine.process.child import spawn, sweep
+from claudeops.engine.process.leaders import Ahead, Launchers, open_launchers, started_ahead
 from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import SpawnError
 from claudeops.harness.protocol import CliCommand
 from claudeops.logs import Logger
+from claudeops.structs import replace
 from support.estate import STAND_IN, Estate, deliver, report
 from support.levels import PATH, needs
 from support.waiting import until
@@ -105,6 +107,59 @@ async def test_one_that_no_session_needs_has_ended_with_the_block() -> None:
         assert ahead is not None
         assert ahead.process.returncode is None
     assert ahead.process.returncode is not None
+
+
+async def test_one_for_an_expected_session_is_the_one_that_leads_it() -> None:
+    async with open_launchers() as launchers:
+        launchers.expect()
+        launchers.expect()  # two reports at once: one is enough
+        await until(lambda: len(psutil.Process().children()) == 1)
+        (expected,) = psutil.Process().children()
+        async with launchers.started_ahead() as ahead:
+            assert ahead is not None
+            assert ahead.process.pid == expected.pid
+            async with launchers.started_ahead() as another:  # nothing is expected any more
+                assert another is not None
+                assert another.process.pid != expected.pid
+        await until(lambda: ahead.process.returncode is not None)
+
+
+async def test_one_whose_session_never_comes_ends_with_the_daemon() -> None:
+    async with open_launchers() as launchers:
+        launchers.expect()
+        await until(lambda: len(psutil.Process().children()) == 1)
+        (expected,) = psutil.Process().children()
+    assert not expected.is_running()
+
+
+async def test_one_that_has_died_while_it_waited_leads_nothing() -> None:
+    async with open_launchers() as launchers:
+        launchers.expect()
+        await until(lambda: len(psutil.Process().children()) == 1)
+        psutil.Process().children()[0].kill()
+        async with launchers.started_ahead() as ahead:
+            assert ahead is not None
+            await ahead.process.wait()
+            assert not ahead.leads((*LAUNCHER, "more"))
+
+
+@pytest.mark.parametrize(("needed", "max_tier", "expected"), [(True, 3, 1), (True, 1, 0), (False, 3, 0)])
+async def test_a_next_tiers_launcher_starts_once_a_report_asks_for_it(
+    estate: Estate, needed: bool, max_tier: int, expected: int
+) -> None:
+    class Counted(Launchers):
+        count = 0
+
+        def expect(self) -> None:
+            self.count += 1
+
+    async with anyio.create_task_group() as tasks:
+        launchers = Counted(tasks)
+        estate.with_context(launchers=launchers, rules=replace(estate.context.rules, max_tier=max_tier))
+        estate.script(deliver(report(needed=needed, status="down" if needed else "healthy")))
+        await estate.queue()
+        await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
+    assert launchers.count == expected
 
 
 @pytest.mark.parametrize("sent", [b"", b"\n", b"\n" + (100).to_bytes(8, "big") + b"/\0"])

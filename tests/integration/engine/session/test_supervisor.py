@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from claudeops.app.chain import follow
+from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.report.report import Extraction, ExtractionMethod
@@ -121,6 +122,26 @@ async def test_memory_that_a_session_needed_goes_back_once_its_end_is_written(es
         sessions.gates[1].set()
         await until(lambda: bool(ended))
     assert ended == ["ended"]
+
+
+@pytest.mark.parametrize(("slots", "before_the_end"), [(2, 0), (1, 1)])
+async def test_no_claim_comes_before_an_end_unless_a_session_may_wait_for_the_slot(
+    estate: Estate, slots: int, before_the_end: int
+) -> None:
+    seen: list[str] = []
+
+    class Watched(LocalDispatcher):
+        async def announce(self) -> None:
+            seen.append(str(estate.row(1)["status"]))
+            await super().announce()
+
+    sessions = ScriptedSessions(estate)
+    await estate.queue()
+    async with supervised(estate, run_session=leaving_nothing(sessions), slots=slots, dispatcher=Watched()):
+        await sessions.until_started(1)
+        sessions.gates[1].set()
+        await until(lambda: "ended" in seen)
+    assert seen.count("running") == before_the_end
 
 
 async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
