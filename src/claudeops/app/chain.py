@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, run_housekeeping
+from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, lease_keeper, run_housekeeping
 from claudeops.app.limits import escalation_rules
-from claudeops.app.node import Node
+from claudeops.app.node import Node, open_node
 from claudeops.clock import Clock
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger, log_elsewhere
 from claudeops.engine.control import RunningSessions
@@ -37,6 +38,19 @@ HELD_LOOKS: Final = 10
 """Consecutive polls that must see a hold before the follower gives up: a trial session needs a moment to start."""
 
 
+@contextlib.asynccontextmanager
+async def open_foreground(settings: Settings, *, log: Logger, shutdown: Shutdown) -> AsyncIterator[Node]:
+    """Open a node of its own for chains in the foreground; one of a fleet has no role.
+
+    Raises `AlreadyRunningError` where a daemon runs, which is to have what is queued, and what `open_node` raises.
+    """
+    url = settings.places.database_url
+    if settings.node.in_fleet and await anyio.to_thread.run_sync(is_claimed, url):
+        raise AlreadyRunningError("a claudeops daemon works on this database, and runs what is queued.")
+    async with open_node(settings, log=log, shutdown=shutdown) as node:
+        yield node
+
+
 async def run_chain(
     node: Node,
     new: NewSession,
@@ -46,6 +60,8 @@ async def run_chain(
     queued: Callable[[Session], None] = lambda _: None,
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain, run it to its end and return its sessions; a stop request cancels the running session.
+
+    Meanwhile the node shows that it lives, has no role, and stops when another one has the database.
 
     ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `StoppedError` when a
     stop was requested before anything was queued.
@@ -58,10 +74,10 @@ async def run_chain(
         return root
     queued(root)
     running, ping = RunningSessions(), healthcheck_ping(node)
-    floor = disk_floor(node, running)
+    floor, lease = disk_floor(node, running), lease_keeper(node, running, shutdown)
     listeners = [floor] if ping is None else [floor, ping]
     supervisor = node.supervisor(
-        running=running, listeners=listeners, may_claim=lambda: True, chain=root.root_session_id
+        running=running, listeners=listeners, may_claim=lease.may_claim, chain=root.root_session_id
     )
 
     async def stop_when_asked() -> None:
@@ -75,6 +91,7 @@ async def run_chain(
         tasks.start_soon(stop_when_asked)
         await tasks.start(run_housekeeping, node, running, floor, ping)
         tasks.start_soon(command_runner(node, running).run)
+        tasks.start_soon(lease.run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
         async with open_tasks() as supervising:

@@ -13,8 +13,7 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app.chain import queue_for_daemon, resumed_session, run_chain, run_chain_beside
-from claudeops.app.node import open_node
+from claudeops.app.chain import open_foreground, queue_for_daemon, resumed_session, run_chain, run_chain_beside
 from claudeops.app.wiring import root_session
 from claudeops.cli import reply
 from claudeops.cli.on_database import operators_name
@@ -89,7 +88,7 @@ async def run_anywhere(
     shutdown = Shutdown()
     with listening(shutdown, log):
         try:
-            async with open_node(settings, log=log, shutdown=shutdown) as node:
+            async with open_foreground(settings, log=log, shutdown=shutdown) as node:
                 become_subreaper()
                 with live_printer(node.context.hub, sys.stderr) if live else contextlib.nullcontext():
                     return await run_chain(node, new, shutdown, on_ended)

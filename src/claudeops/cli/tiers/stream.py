@@ -22,9 +22,9 @@ import click
 import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
-from claudeops.app.chain import run_chain, run_chain_beside
+from claudeops.app.chain import open_foreground, run_chain, run_chain_beside
 from claudeops.app.limits import tools_by_tier
-from claudeops.app.node import Node, open_node
+from claudeops.app.node import Node
 from claudeops.app.wiring import root_session
 from claudeops.cli.on_database import operators_name
 from claudeops.cli.reply import Exit, exit_for, json_line
@@ -282,7 +282,7 @@ async def _exchange(
         async with contextlib.AsyncExitStack() as stack:
             runner: Here | Beside
             try:
-                node = await stack.enter_async_context(open_node(settings, log=log, shutdown=shutdown))
+                node = await stack.enter_async_context(open_foreground(settings, log=log, shutdown=shutdown))
                 become_subreaper()
                 runner = Here(settings, node, printer.tier)
             except AlreadyRunningError:
