@@ -146,6 +146,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     started_by: str | None = None  # the person or token at whose wish it is queued; None: the daemon queues it itself
+    site: str | None = None  # whose nodes alone may run it; None: its parent's, and without one any node may
+    for_node: str | None = None  # the machine that alone may run it; None: any of its site
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +183,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     services: tuple[str, ...] = ()  # that its request is about
     started_by: str | None = None  # as in `NewSession`
+    site: str | None = None  # whose nodes alone may run it; None: any node may
+    for_node: str | None = None  # as in `NewSession`
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
     @property

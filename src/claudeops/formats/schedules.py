@@ -36,6 +36,7 @@ class _Entry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     prompt_file: str | None = None
     services: tuple[str, ...] = ()
     budget_usd: float | None = None
+    site: str | None = None
     quiet_hours: tuple[str, ...] | str = ()
     overlap: Overlap = Overlap.SKIP
     misfire_grace: float | str | None = None
@@ -53,7 +54,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     highest_tier: int
     timezone: str = "UTC"  # of schedules without one of their own
-    site: str = ""
+    site: str = ""  # of the machine that reads it
     prompt_file: Callable[[str], str]  # returns the text of a file beside this one; raises `ValueError` with a clause
     origin: str = ""  # the file's path
 
@@ -91,6 +92,8 @@ def _plan(entry: _Entry, around: Surroundings, origin: str) -> SchedulePlan:
         raise KeyFault("tier", f"there is no tier {entry.tier}: tiers go from 1 to {around.highest_tier}")
     if entry.budget_usd is not None and not 0.01 <= entry.budget_usd <= 100_000:  # noqa: PLR2004 - also refuses NaN
         raise KeyFault("budget_usd", f"a budget of {entry.budget_usd:g} US dollars cannot be kept: give 0.01 or more")
+    if entry.site is not None and not entry.site.strip():
+        raise KeyFault("site", "an empty name is no site: leave it out, and a node of any site may run it")
     if any(not name.strip() for name in entry.services):
         raise KeyFault("services", "an empty name is no service: leave it out")
     timezone = entry.timezone or around.timezone
@@ -111,6 +114,7 @@ def _plan(entry: _Entry, around: Surroundings, origin: str) -> SchedulePlan:
         prompt=prompt,
         services=tuple(dict.fromkeys(name.strip() for name in entry.services)),
         budget_usd=entry.budget_usd,
+        site=None if entry.site is None else entry.site.strip(),
         quiet_hours=quiet_hours,
         overlap=entry.overlap,
         grace_seconds=grace,

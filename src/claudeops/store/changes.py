@@ -51,6 +51,7 @@ _FOLLOWED: Final = (
     .order_by(*_BY_AGE)
 )
 _HOLD: Final = update(cooldown_actions).where(_ACTIONS.id == bindparam("action"))
+_SITES: Final = select(sessions.c.site).distinct().where(sessions.c.id.in_(bindparam("ids", expanding=True)))
 _UNFINISHED: Final = (
     select(sessions.c.id)
     .where(sessions.c.root_session_id == bindparam("chain"), sessions.c.ended_at.is_(None))
@@ -115,7 +116,7 @@ def plan_follow_up(
     known = {names.of(probed.service) for probed in probed_services(connection)} if changed else set()
     if all(names.of(action.service) in known for action in changed):
         return (), None
-    return changed, follow_up.follow_up_of(changed, new_look(rules), at=due_at)
+    return changed, follow_up.follow_up_of(changed, new_look(rules, site=ended.site), at=due_at)
 
 
 def set_follow_up(
@@ -168,10 +169,18 @@ def name_chain(
         connection.execute(known.values(session_id=chain.id, chain_at=at))
 
 
-def new_look(rules: EscalationRules) -> NewSession:
+def new_look(rules: EscalationRules, *, site: str | None) -> NewSession:
     """Return a follow-up session of the lowest tier that does not say yet what it looks at."""
     lowest = rules.lowest
-    return NewSession(tier=lowest.number, trigger=Trigger.FOLLOW_UP, model=lowest.model, harness=lowest.harness)
+    return NewSession(
+        tier=lowest.number, trigger=Trigger.FOLLOW_UP, model=lowest.model, harness=lowest.harness, site=site
+    )
+
+
+def site_of(connection: Connection, actions: Sequence[PastAction]) -> str | None:
+    """Return the site of the sessions that acted; ``None``: they were of none, or of several."""
+    found = connection.execute(_SITES, {"ids": sorted({action.session_id for action in actions})}).scalars().all()
+    return found[0] if len(found) == 1 else None
 
 
 def names_by(rules: EscalationRules) -> KnownServices:

@@ -33,6 +33,11 @@ _FRESH: Final = timedelta(seconds=1)
 """For which a look serves further claims: for that long at most a session that became due may come before an older."""
 
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
+_WAITS_FOR: Final = (  # waits for this ``node``, or for any of its ``site``, or for any at all
+    (sessions.c.status == Status.QUEUED.value)
+    & or_(sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
+    & or_(sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
+)
 _AHEAD: Final = sessions.alias("ahead")
 _WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for the end of the one before it
     select(_AHEAD.c.id)
@@ -67,7 +72,8 @@ class Claims:
         may spend is reserved for it, as ``allowance_usd``. Two claimers never get the same session. ``chain`` restricts
         the claim to one root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, and
         also for sessions that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier
-        lowered) ends as ``blocked`` with its reason and event, and the next one is tried.
+        lowered) ends as ``blocked`` with its reason and event, and the next one is tried. Sessions of another site, and
+        those that another machine alone may run, are left to whoever may.
 
         Sessions that were claimed for a claimer that no longer waits (cancelled, or out of time) are given back: they
         wait again as before, with their attempt raised.
@@ -85,7 +91,7 @@ class Claims:
         prepared = partial(_Claim, owner=owner, rules=rules, now=now, cli_session_id=cli_session_id, chain=chain)
 
         def look(connection: Connection) -> Sequence[int]:
-            due = _due_ids(connection, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
+            due = _due_ids(connection, owner, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
             standing = holds_of(owner.node, holds.standing(connection, now)) if due else ()
             is_open = due and admission(standing, now) is not Admission.CLOSED
             return due if is_open else ()
@@ -118,12 +124,12 @@ class Claims:
             due = (claimed.undecided,)
         return ()
 
-    async def next_due(self, *, chain: int | None = None) -> datetime | None:
-        """Return since or from when the session that comes first may start; ``None``: none is queued."""
-        query = select(func.min(_WAITED_SINCE, type_=UtcDateTime())).where(sessions.c.status == Status.QUEUED.value)
+    async def next_due(self, owner: Owner, *, chain: int | None = None) -> datetime | None:
+        """Return since or from when the first session of an owner's may start; ``None``: none is queued for it."""
+        query = select(func.min(_WAITED_SINCE, type_=UtcDateTime())).where(_WAITS_FOR)
         if chain is not None:
             query = query.where(sessions.c.root_session_id == chain)
-        return await self._database.read(lambda connection: connection.execute(query).scalar())
+        return await self._database.read(lambda connection: connection.execute(query, _place(owner)).scalar())
 
     async def _decide(self, log_path: Callable[[int], str], session_ids: Sequence[int]) -> dict[int, str]:
         """Decide where some logs go, in a thread; one that does not come back in time is left to itself."""
@@ -190,7 +196,7 @@ class _Claim:
             left = room.beside(taken, lowest_tier=lowest)
             if left.sessions <= 0 or self.undecided is not None or self.is_day_spent:
                 break
-            sought = {"seen": session_id, "now": self.now, "chain": self.chain}
+            sought = {**_place(self.owner), "seen": session_id, "now": self.now, "chain": self.chain}
             row = self.connection.execute(still_due, sought).one_or_none()
             if row is None:
                 self.gone.add(session_id)
@@ -240,8 +246,9 @@ class _Claim:
         If only higher ones are due, one of the lowest tier is queued.
         """
         lowest = self.rules.lowest
-        due = _due_ids(self.connection, self.now, chain=self.chain, tiers=(lowest.number,), limit=_LOOK_AHEAD)
-        if due or self.chain is not None or not _due_ids(self.connection, self.now, chain=None, tiers=None):
+        find = partial(_due_ids, self.connection, self.owner, self.now)
+        due = find(chain=self.chain, tiers=(lowest.number,), limit=_LOOK_AHEAD)
+        if due or self.chain is not None or not find(chain=None, tiers=None):
             return due
         trial = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
         return (add_session(self.connection, trial, now=self.now).id,)
@@ -259,12 +266,15 @@ def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetim
             holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
 
 
+def _place(owner: Owner) -> dict[str, object]:
+    """Return where an owner is, as the conditions of a claim name it."""
+    return {"site": owner.site, "node": owner.node}
+
+
 @cache
 def _due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
     """Return the condition of a session that may be claimed: ``now``, of a ``chain``, of some ``tiers``."""
-    condition = (sessions.c.status == Status.QUEUED.value) & or_(
-        sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now")
-    )
+    condition = _WAITS_FOR & or_(sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now"))
     condition &= ~_WAITS_BEHIND.exists()
     if of_chain:
         condition &= sessions.c.root_session_id == bindparam("chain")
@@ -285,11 +295,18 @@ def _ids(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
 
 
 def _due_ids(
-    connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None, limit: int = 1
+    connection: Connection,
+    owner: Owner,
+    now: datetime,
+    *,
+    chain: int | None,
+    tiers: Sequence[int] | None,
+    limit: int = 1,
 ) -> Sequence[int]:
     """Return the sessions that a claim could find, those first that have waited longest."""
     query = _ids(of_chain=chain is not None, of_tiers=tiers is not None)
-    rows = connection.execute(query, {"now": now, "chain": chain, "tiers": tiers, "limit": limit})
+    sought = {**_place(owner), "now": now, "chain": chain, "tiers": tiers, "limit": limit}
+    rows = connection.execute(query, sought)
     return [row.id for row in rows]
 
 

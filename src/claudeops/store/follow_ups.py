@@ -110,6 +110,7 @@ def _escalate(
         model=tier.model,
         harness=tier.harness,
         context=follow_up.relapse_handover(relapsed, probes, names=changes.names_by(rules)),
+        site=changes.site_of(connection, relapsed),
     )
     queued = queue_chain(connection, new, rules=rules, now=now)
     if not isinstance(queued, Session):
@@ -120,6 +121,7 @@ def _escalate(
 
 def _look(connection: Connection, unclear: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Session:
     """Queue a session for what the probes cannot tell."""
-    queued = add_session(connection, follow_up.follow_up_of(unclear, changes.new_look(rules), at=now), now=now)
+    look = changes.new_look(rules, site=changes.site_of(connection, unclear))
+    queued = add_session(connection, follow_up.follow_up_of(unclear, look, at=now), now=now)
     changes.set_follow_up(connection, unclear, due_at=now, session_id=queued.id)
     return queued

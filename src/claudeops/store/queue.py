@@ -197,10 +197,11 @@ def end_chain(connection: Connection, ended: Session, *, rules: EscalationRules,
 
 def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
     """Insert a queued session; a chain's first one becomes its own root."""
-    parent = None
+    parent, root, site = None, None, None
     if new.parent_session_id is not None:
         parent = existing(connection, new.parent_session_id)
-    values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
+        root, site = parent.root_session_id, parent.site
+    values = queued_values(new, root_session_id=root, now=now, site=site)
     session = to_session(connection.execute(_ADD_SESSION, values).one())
     note_queued(connection, QueuedSession(site=None, trigger=new.trigger, not_before=new.not_before))
     if parent is not None:

@@ -61,6 +61,8 @@ def to_session(row: TableRow) -> Session:
         budget_usd=row.budget_usd,
         services=to_names(row.services),
         started_by=row.started_by,
+        site=row.site,
+        for_node=row.for_node,
     )
 
 

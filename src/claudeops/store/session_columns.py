@@ -62,8 +62,10 @@ _TOKENS: Final = (
 )
 
 
-def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime) -> dict[str, object]:
-    """Return the columns of a session that is queued."""
+def queued_values(
+    new: NewSession, *, root_session_id: int | None, now: datetime, site: str | None = None
+) -> dict[str, object]:
+    """Return the columns of a session that is queued; ``site`` is its chain's, unless it has its own."""
     return {
         "root_session_id": root_session_id,
         "parent_session_id": new.parent_session_id,
@@ -80,6 +82,8 @@ def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime
         "budget_usd": new.budget_usd,
         "services": json_text(new.services) if new.services else None,
         "started_by": new.started_by,
+        "site": new.site or site,
+        "for_node": new.for_node,
         "attempt": 0,
         "audit_head": "",
     }

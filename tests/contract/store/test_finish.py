@@ -101,6 +101,8 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "incident_id": None,
         "services": None,
         "started_by": None,
+        "site": None,
+        "for_node": None,
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",

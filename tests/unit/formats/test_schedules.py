@@ -26,6 +26,7 @@ tier = 2
 prompt = "Look at the backups of the last night."
 services = ["db", "backup", "db"]
 budget_usd = 0.2
+site = " harbour "
 quiet_hours = ["sat-sun 00:00-24:00", "22:00-23:00"]
 overlap = "queue"
 misfire_grace = 7200
@@ -58,6 +59,7 @@ def test_every_key_has_its_meaning_and_its_default() -> None:
         prompt="Look at the backups of the last night.",
         services=("db", "backup"),
         budget_usd=0.2,
+        site="harbour",
         quiet_hours=(read_window("sat-sun 00:00-24:00"), read_window("22:00-23:00")),
         overlap=Overlap.QUEUE,
         grace_seconds=7200,
@@ -89,6 +91,7 @@ def test_a_prompt_may_come_from_a_file_beside() -> None:
         ("timezone = 'Europe/Nowhere'", 4, "the time zone 'Europe/Nowhere' is not known"),
         ("overlap = 'maybe'", 4, "overlap: Invalid enum value 'maybe'"),
         ("budget_usd = 0", 4, "a budget of 0 US dollars cannot be kept: give 0.01 or more"),
+        ("site = ' '", 4, "an empty name is no site: leave it out, and a node of any site may run it"),
         ("budget_usd = nan", 4, "a budget of nan US dollars cannot be kept"),
         ("quiet_hours = ['22-6']", 4, "'22-6' is not a window"),
         ("services = ['']", 4, "an empty name is no service: leave it out"),

@@ -47,6 +47,7 @@ class SchedulePlan(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = ""  # what the sessions are asked besides the usual round
     services: tuple[str, ...] = ()  # that they look at; empty: all
     budget_usd: float | None = None  # for the first session of each chain; None: its tier's
+    site: str | None = None  # whose nodes run its chains; None: any node may
     quiet_hours: tuple[Window, ...] = ()
     overlap: Overlap = Overlap.SKIP
     grace_seconds: float | None = None  # how late a missed fire is made up for; None: however late
@@ -129,7 +130,11 @@ def asked(prompt: str, services: Sequence[str]) -> str | None:
 def session_of(plan: SchedulePlan, new: NewSession) -> NewSession:
     """Return the first session of a plan's chain; ``new`` is one of its tier."""
     return replace(
-        new, prompt_text=request(plan), services=unique(map(one_line, plan.services)), budget_usd=plan.budget_usd
+        new,
+        prompt_text=request(plan),
+        services=unique(map(one_line, plan.services)),
+        budget_usd=plan.budget_usd,
+        site=plan.site,
     )
 
 

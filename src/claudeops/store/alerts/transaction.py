@@ -48,6 +48,7 @@ _HELD_BACK: Final = (
     .where(silences.c.id == bindparam("silence"))
     .values(suppressed_count=silences.c.suppressed_count + bindparam("more"))
 )
+_SITES: Final = select(probes.c.site).distinct().where(probes.c.name.in_(bindparam("names", expanding=True)))
 _TOLD: Final = update(probes).where(probes.c.name == bindparam("probe"))
 _STATES: Final = select(probes.c.name, probes.c.service, probes.c.state, probes.c.since, probes.c.detail)
 
@@ -277,7 +278,7 @@ class AlertTransaction:
         told = alert_brief.handover(start, states, incident=incident, now=self._now)
         rules = self._about.escalation
         for tier in dict.fromkeys((start.tier, rules.lowest.number)):
-            new = self._new_chain(tier, told)
+            new = replace(self._new_chain(tier, told), site=self._site_of(start))
             queued = queue_chain(self.connection, new, rules=rules, now=self._now, about=Announcement(quiet=True))
             if isinstance(queued, Session):
                 self._note_start(start, queued)
@@ -285,6 +286,12 @@ class AlertTransaction:
                 return queued.id
             self._unstarted[start.incident] = queued.message
         return None
+
+    def _site_of(self, start: Start) -> str | None:
+        """Return the site whose probes have failed; ``None``: none has, or those of several sites."""
+        failed = [key[1] for key in start.alerts if key[0] == PROBES]
+        found = self.connection.execute(_SITES, {"names": failed}).scalars().all() if failed else ()
+        return found[0] if len(found) == 1 else None
 
     def _note_start(self, start: Start, queued: Session) -> None:
         of_incidents.belongs(self.connection, queued.id, start.incident)

@@ -41,7 +41,7 @@ _LISTED: Final = (
     *(sessions.c.model, sessions.c.trigger, sessions.c.status, sessions.c.outcome, sessions.c.decision_reason),
     *(sessions.c.error_category, sessions.c.error, sessions.c.summary, sessions.c.cost_usd, sessions.c.duration_ms),
     *(sessions.c.created_at, sessions.c.started_at, sessions.c.ended_at, sessions.c.lease_expires_at),
-    *(sessions.c.cli_session_id, sessions.c.log_path, sessions.c.started_by),
+    *(sessions.c.cli_session_id, sessions.c.log_path, sessions.c.started_by, sessions.c.site),
     func.coalesce(sessions.c.num_turns, _CALLS_SO_FAR).label("prompts"),
 )
 _FEW: Final = 1000  # sessions of a kind, which are looked at one by one
@@ -64,6 +64,7 @@ class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     trigger: str
     started_by: str | None  # the person or token; None: the daemon itself
+    site: str | None  # whose nodes alone may run it; None: any node may
     status: Status
     outcome: Outcome | None
     error_category: str | None
@@ -209,6 +210,7 @@ def _to_listed(row: TableRow) -> ListedSession:
         model=row.model,
         trigger=row.trigger,
         started_by=row.started_by,
+        site=row.site,
         status=Status(row.status),
         outcome=None if row.outcome is None else Outcome(row.outcome),
         error_category=row.error_category,

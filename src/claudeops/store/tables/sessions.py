@@ -165,6 +165,17 @@ sessions: Final = table(
         comment="at whose wish it was queued: the user at the shell, the person on a page, or the token (`token 3 "
         "(homepage)`); null: the daemon queued it itself, or from before revision 0029",
     ),
+    Column(
+        "site",
+        Name,
+        comment="whose machines alone may run it, as in `instances.site`; null: any may, or from before revision 0036",
+    ),
+    Column(
+        "for_node",
+        Name,
+        comment="the machine that alone may run it, as in `instances.node`, because it goes on with a conversation "
+        "whose log is there; null: any machine of its site may",
+    ),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     one_of("status", Status),
     one_of("outcome", Outcome),
