@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, lease_keeper, run_housekeeping
 from claudeops.app.limits import escalation_rules
-from claudeops.app.node import Node, open_node
+from claudeops.app.node import Node, announce_of, open_node
 from claudeops.clock import Clock
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, Trigger, log_elsewhere
 from claudeops.engine.control import RunningSessions
@@ -119,7 +119,9 @@ async def run_chain_beside(
     ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `AlreadyRunningError`
     when the daemon goes away before the chain has ended; what is queued stays queued.
     """
-    store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
+    store = open_store(
+        settings.places.database_url, changed=waking(settings.places.state_dir), announce=announce_of(settings)
+    )
     with claim_watch(settings.places.database_url) as look:
 
         async def served() -> bool:
@@ -189,7 +191,9 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
     """
     if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
-    store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
+    store = open_store(
+        settings.places.database_url, changed=waking(settings.places.state_dir), announce=announce_of(settings)
+    )
     try:
         return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:

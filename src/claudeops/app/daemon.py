@@ -136,7 +136,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await tasks.start(roles.run, fleet_roles(node, keeper, watch, worker, people))
         tasks.start_soon(supervisor.run)
         tasks.start_soon(keep_estate, node)
-        for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run):
+        for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run, node.take_jobs):
             tasks.start_soon(run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)

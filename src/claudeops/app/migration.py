@@ -49,10 +49,20 @@ _LATER_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
-    """Bring the tables to this version; raises `NewerDatabaseError`, `DatabaseUnavailableError` or `StoppedError`.
+    """Bring the tables to this version, and those of the jobs where several nodes need them.
 
-    A stop request lets a migration finish, unless that takes longer than a drain may. A migration is one transaction,
-    which the end of its process rolls back. The look at the revision runs in a thread for which nothing waits.
+    Raises `NewerDatabaseError`, `ConfigurationError` where they are another program's, `DatabaseUnavailableError`,
+    `StoreError` or `StoppedError`. A stop request lets a migration finish, unless that takes longer than a drain may.
+    """
+    await _migrate_own_tables(settings, log, shutdown)
+    if settings.node.in_fleet:
+        await _migrate_job_tables(settings, log, shutdown)
+
+
+async def _migrate_own_tables(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
+    """Have another process migrate, in one transaction, which its end rolls back.
+
+    The look at the revision runs in a thread for which nothing waits.
     """
     url, writer = parse_url(settings.places.database_url), Writer(wait_seconds=math.inf)
     try:
@@ -79,6 +89,20 @@ async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) 
         log.info(LogEvent.DATABASE_BACKED_UP, path=answer["backup_path"])
     if answer["before"] != answer["now"]:  # else another process was quicker
         log.info(LogEvent.DATABASE_MIGRATED, before=answer["before"], now=answer["now"])
+
+
+async def _migrate_job_tables(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
+    from claudeops.dispatch.procrastinate import job_tables  # noqa: PLC0415 - a daemon that is alone has no jobs
+    from claudeops.store.connection.job_tables import migrate_jobs  # noqa: PLC0415 - same
+
+    url, writer = parse_url(settings.places.database_url), Writer(wait_seconds=math.inf)
+    try:
+        async with shutdown.stoppable(patience_seconds=settings.timeouts.drain_seconds):
+            before, now = await writer.run(lambda: migrate_jobs(url, job_tables()))
+    finally:
+        writer.leave()
+    if before != now:
+        log.info(LogEvent.DATABASE_MIGRATED, before=before, now=now, tables="procrastinate")
 
 
 async def _answer_of_a_process(order: dict[str, str]) -> dict[str, object] | None:

@@ -66,8 +66,8 @@ from claudeops.settings import Settings
 from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.tokens import Tokens
 from claudeops.store.access.users import Users
-from claudeops.store.connection.engines import parse_url, sqlite_file
-from claudeops.store.database import WAKE_SOCKET, Database
+from claudeops.store.connection.engines import driver_options, parse_url, sqlite_file
+from claudeops.store.database import WAKE_SOCKET, Announce, Database
 from claudeops.store.locks import claim_database, no_check
 from claudeops.store.reading.calls import CallVerdict, verdicts
 from claudeops.store.store import Store, open_store
@@ -130,6 +130,16 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             listeners=listeners,
         )
 
+    async def take_jobs(self) -> None:
+        """Let sessions that other processes queue wake this node, until cancelled."""
+
+        async def unannounced(queue: str) -> bool:
+            from claudeops.store.connection.job_tables import is_unannounced  # noqa: PLC0415 - of several nodes alone
+
+            return await self.database.read(partial(is_unannounced, queue=queue))
+
+        await self.dispatcher.run(unannounced)
+
     def _log_path(self, session_id: int) -> str:
         return str(free_log_path(self.settings.places.results_dir, session_id))
 
@@ -185,6 +195,7 @@ async def open_node(
                 requested=wake_ups.wake,
                 wrote=metrics.wrote,
                 changed=wake_ups.note,
+                announce=announce_of(settings),
             )
             try:
                 await store.retention.make_room()
@@ -269,7 +280,7 @@ def _claimed(settings: Settings) -> contextlib.AbstractContextManager[Callable[[
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:
     """Return what wakes calls that wait for an answer, who claims sessions, and everything that waits for changes."""
     waker = AnswerWaker(look_seconds=LONGEST_SECONDS)
-    dispatcher = LocalDispatcher(interval_seconds=LONGEST_SECONDS)
+    dispatcher = _dispatcher(settings, log)
     is_local = sqlite_file(parse_url(settings.places.database_url)) is not None
     wake_ups = WakeUps(
         file=settings.places.state_dir / WAKE_SOCKET, log=log, look_seconds=NET_SECONDS if is_local else LOOK_SECONDS
@@ -277,6 +288,25 @@ def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatch
     wake_ups.join(waker.wake_all, own=False)
     wake_ups.join(dispatcher.wake)
     return waker, dispatcher, wake_ups
+
+
+def _dispatcher(settings: Settings, log: Logger) -> LocalDispatcher:
+    """Return what wakes this node when a session is queued: here, or anywhere where several share the database."""
+    if not settings.node.in_fleet:
+        return LocalDispatcher(interval_seconds=LONGEST_SECONDS)
+    from claudeops.dispatch.procrastinate import JobDispatcher  # noqa: PLC0415 - a daemon that is alone has no jobs
+
+    options = driver_options(parse_url(settings.places.database_url))
+    return JobDispatcher(options, site=settings.node.site, log=log, interval_seconds=LONGEST_SECONDS)
+
+
+def announce_of(settings: Settings) -> Announce | None:
+    """Return what announces sessions to other nodes in the transaction that queues them; ``None``: there are none."""
+    if not settings.node.in_fleet:
+        return None
+    from claudeops.dispatch.procrastinate import announcer  # noqa: PLC0415 - as above
+
+    return announcer()
 
 
 async def take_over(

@@ -8,7 +8,7 @@ from claudeops.cli.reply import CommandResult
 from claudeops.cli.text.screen import progress
 from claudeops.cli.with_settings import run_with_settings
 from claudeops.settings import Settings
-from claudeops.store.database import waking
+from claudeops.store.database import Announce, waking
 from claudeops.store.store import Store, open_store
 
 
@@ -19,10 +19,20 @@ def run_on_store(
 
     async def on_store(settings: Settings) -> CommandResult:
         with progress("working on the database"):
-            store = open_store(settings.places.database_url, changed=waking(settings.places.state_dir))
+            store = open_store(
+                settings.places.database_url, changed=waking(settings.places.state_dir), announce=_announce(settings)
+            )
             try:
                 return await work(settings, store)
             finally:
                 await store.close()
 
     return run_with_settings(command, on_store, as_json=as_json, target=target)
+
+
+def _announce(settings: Settings) -> Announce | None:
+    if not settings.node.in_fleet:
+        return None
+    from claudeops.dispatch.procrastinate import announcer  # noqa: PLC0415 - most commands have no other nodes to wake
+
+    return announcer()

@@ -92,7 +92,7 @@ SMALL: Final = {
     "claudeops.cli.tiers.tools": "one command: what runs without a session",
     "claudeops.cli.version": "one command, which asks for nothing",
     "claudeops.wording.prompt.trace": "a standard of its own (W3C), beside the texts",
-    "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
+    "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes, which it needs nothing of",
     "claudeops.domain.briefing": "engine and store share the value, and what reads the library makes it",
     "claudeops.domain.memories.instructions": "expressions in ten languages, which nobody reads beside code",
     "claudeops.domain.memories.trust": "the one rule of quarantine, to be read alone",
@@ -197,7 +197,7 @@ PROTOCOLS: Final = {
     "claudeops.text.regex._Found": "of google-re2, which has no types, over text and over bytes",
     "claudeops.web.ports.Logins": "those of the database, and those of rehearsals in memory",
     # one adapter, which the layers keep from being named
-    "claudeops.engine.ports.Dispatcher": "the one for several nodes comes; it stands below the engine",
+    "claudeops.engine.ports.Dispatcher": "two adapters, which stand below the engine",
     "claudeops.rehearsal.course.ProbeWait": "app has it; a function with keywords, which `Callable` has no words for",
     "claudeops.web.ports.Intake": "the engine's, which pages may not know",
     "claudeops.web.ports.Interactions": "of notify, which is above the pages",
