@@ -222,6 +222,27 @@ def test_a_command_that_reads_loads_nothing_that_sqlalchemy_alone_names(command:
     assert sorted(loaded) == (["asyncio.events", "ssl"] if command == "audit verify" else [])
 
 
+@pytest.mark.parametrize("command", ["--help", "list-events"])
+def test_the_exit_searches_nothing_of_what_was_imported_for_circles(command: str, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    write_migrated(tmp_path / "state" / "claudeops.db")
+    search = "lambda phase, _: os.write(2, b'%d\\n' % len(gc.get_objects())) if phase == 'start' else None"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            f"import gc, os; from claudeops.cli.main import main; gc.callbacks.append({search}); main(['{command}'])",
+        ],
+        cwd=tmp_path,
+        env={"CLAUDEOPS_STATE_DIR": "state"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    (searched,) = map(int, done.stderr.splitlines())
+    assert searched < 1_000
+
+
 def test_every_command_has_a_budget() -> None:
     """Of a group whose commands are one module, the budget of one is that of all."""
     assert {command.partition(" ")[0] for command in (*QUICK, *THOROUGH)} == {"--help", *claudeops.commands}
