@@ -133,10 +133,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     async def take_jobs(self) -> None:
         """Let sessions that other processes queue wake this node, until cancelled."""
 
-        async def unannounced(queue: str) -> bool:
+        async def unannounced(queue: str, site: str | None) -> bool:
             from claudeops.store.connection.job_tables import is_unannounced  # noqa: PLC0415 - of several nodes alone
 
-            return await self.database.read(partial(is_unannounced, queue=queue))
+            return await self.database.read(partial(is_unannounced, queue=queue, site=site))
 
         await self.dispatcher.run(unannounced)
 

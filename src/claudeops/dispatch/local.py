@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 import anyio
 
-IsUnannounced: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Returns whether a session of a queue is due that no job announces; raises `StoreError`."""
+IsUnannounced: TypeAlias = Callable[[str, str | None], Awaitable[bool]]
+"""Returns whether a session is due that no job of a queue announces, which is that of a site, or of none.
+
+Raises `StoreError`."""
 
 
 class LocalDispatcher:

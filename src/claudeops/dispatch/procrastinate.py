@@ -123,7 +123,7 @@ class JobDispatcher(LocalDispatcher):
         """Take the ``options`` with which the driver connects; ``site`` is this node's."""
         super().__init__(interval_seconds=interval_seconds)
         self._fetch_seconds, self._sweep_seconds = fetch_seconds, sweep_seconds
-        self._queues = [COMMON_QUEUE, queue_of(site)]  # a list: the driver makes an array of it alone
+        self._sites = {queue_of(each): each for each in (None, site)}  # that this node reaches, by their queues
         self._trouble = DatabaseTrouble(log, "jobs")
         self._connector = _WakingConnector(self.wake, options)
         self._app = App(connector=self._connector)
@@ -163,7 +163,7 @@ class JobDispatcher(LocalDispatcher):
     async def _work(self) -> None:
         try:
             await self._app.run_worker_async(
-                queues=self._queues,
+                queues=list(self._sites),  # the driver makes an array of a list alone
                 install_signal_handlers=False,
                 listen_notify=True,
                 fetch_job_polling_interval=self._fetch_seconds,
@@ -186,8 +186,9 @@ class JobDispatcher(LocalDispatcher):
                     )
                 for job in await manager.get_stalled_jobs(task_name=TASK, seconds_since_heartbeat=STALLED_SECONDS):
                     await manager.finish_job(job, Status.FAILED, delete_job=False)
-                if await is_unannounced(COMMON_QUEUE):
-                    await self._app.configure_task(TASK, queue=COMMON_QUEUE).defer_async()
+                for queue, site in self._sites.items():
+                    if await is_unannounced(queue, site):
+                        await self._app.configure_task(TASK, queue=queue).defer_async()
                 await anyio.sleep(self._sweep_seconds)
                 self._trouble.over()  # the worker has lived for so long
         except (ConnectorException, StoreError) as error:

@@ -203,7 +203,7 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
         root, site = parent.root_session_id, parent.site
     values = queued_values(new, root_session_id=root, now=now, site=site)
     session = to_session(connection.execute(_ADD_SESSION, values).one())
-    note_queued(connection, QueuedSession(site=None, trigger=new.trigger, not_before=new.not_before))
+    note_queued(connection, QueuedSession(site=session.site, trigger=new.trigger, not_before=new.not_before))
     if parent is not None:
         connection.execute(_INHERIT, {"inherits": session.id, "of_parent": parent.id})
         return session

@@ -122,7 +122,7 @@ def listeners(watch: psycopg.Connection) -> int:
     return watch.execute(query, (NAME,)).rowcount
 
 
-async def nothing_lost(_queue: str) -> bool:
+async def nothing_lost(_queue: str, _site: str | None) -> bool:
     return False
 
 
@@ -192,7 +192,7 @@ async def test_a_transaction_that_fails_after_its_jobs_were_written_leaves_none(
         with pytest.raises(Exception, match="the same call may work later"):
             await queued(store)
         assert announced == 1
-        assert (jobs(watch), await store.queue.next_due()) == ([], None)
+        assert (jobs(watch), watch.execute("SELECT id FROM sessions").rowcount) == ([], 0)
     finally:
         await store.close()
 
@@ -274,28 +274,46 @@ async def test_a_job_for_later_waits_until_then(
         await until(lambda: jobs(watch) == [])
 
 
+@pytest.mark.parametrize("site", [None, "attic"])
 async def test_a_job_that_was_lost_is_announced_again_once_its_session_is_due(
-    postgres: Server, base: str, store: Store, watch: psycopg.Connection
+    postgres: Server, base: str, store: Store, watch: psycopg.Connection, site: str | None
 ) -> None:
-    await queued(store, replace(wanted(), not_before=due()))
+    await queued(store, replace(wanted(), not_before=due(), site=site))
     watch.execute("DELETE FROM procrastinate_jobs")
-    node = dispatcher(postgres, base, sweep_seconds=0.01)
+    node = dispatcher(postgres, base, site="attic", sweep_seconds=0.01)
 
-    async def unannounced(queue: str) -> bool:
-        return await store.database.read(partial(is_unannounced, queue=queue))
+    async def unannounced(queue: str, site: str | None) -> bool:
+        return await store.database.read(partial(is_unannounced, queue=queue, site=site))
 
     async with running(watch, node, unannounced=unannounced):
         await woken(node)
 
 
 @pytest.mark.parametrize("not_before", [due(), datetime(2999, 1, 1, tzinfo=UTC)])
-async def test_what_is_announced_or_not_due_is_not_announced_again(store: Store, not_before: datetime) -> None:
-    looking = partial(is_unannounced, queue=COMMON_QUEUE)
-    assert not await store.database.read(looking)
+async def test_what_is_announced_or_not_due_or_of_another_site_is_not_announced_again(
+    store: Store, not_before: datetime
+) -> None:
+    async def unannounced(site: str | None) -> bool:
+        return await store.database.read(partial(is_unannounced, queue=queue_of(site), site=site))
 
-    await queued(store, replace(wanted(), not_before=not_before))
+    await queued(store, replace(wanted(), not_before=not_before, site="attic"))
 
-    assert not await store.database.read(looking)
+    assert [site for site in (None, "attic", "cellar") if await unannounced(site)] == []
+
+
+async def test_a_session_of_a_site_wakes_its_nodes_alone(
+    postgres: Server, base: str, store: Store, watch: psycopg.Connection
+) -> None:
+    attic, cellar = dispatcher(postgres, base, site="attic"), dispatcher(postgres, base, site="cellar")
+    wakes = list[str]()
+    cellar._connector._wake = partial(wakes.append, "cellar")  # at notifications, which come in the order of commits
+    async with running(watch, attic, cellar):
+        for site, node in (("attic", attic), ("cellar", cellar)):
+            await queued(store, replace(wanted(), site=site))
+            await woken(node)
+            await until(lambda: jobs(watch) == [])
+
+    assert wakes == ["cellar"]
 
 
 # --- and fails ------------------------------------------------------------------------------------------------

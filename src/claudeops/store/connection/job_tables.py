@@ -27,7 +27,8 @@ _FOUND: Final = text(
     " obj_description(to_regclass('procrastinate_jobs'), 'pg_class') AS comment"
 )
 _UNANNOUNCED: Final = text(
-    "SELECT EXISTS (SELECT FROM sessions WHERE status = 'queued' AND (not_before IS NULL OR not_before <= now()))"
+    "SELECT EXISTS (SELECT FROM sessions WHERE status = 'queued' AND (not_before IS NULL OR not_before <= now())"
+    " AND site IS NOT DISTINCT FROM :site)"
     " AND NOT EXISTS (SELECT FROM procrastinate_jobs WHERE queue_name = :queue AND status IN ('todo', 'doing')"
     " AND (scheduled_at IS NULL OR scheduled_at <= now()))"
 )
@@ -66,9 +67,12 @@ def migrate_jobs(url: URL, tables: JobTables) -> tuple[str | None, str]:
     return found, tables.version
 
 
-def is_unannounced(connection: Connection, queue: str) -> bool:
-    """Return whether a session is due that no job announces: the job was lost, or used up while nothing could start."""
-    return bool(connection.scalar(_UNANNOUNCED, {"queue": queue}))
+def is_unannounced(connection: Connection, queue: str, site: str | None) -> bool:
+    """Return whether a session of a site, or of none, is due that no job announces.
+
+    The job was lost, or used up while nothing could start.
+    """
+    return bool(connection.scalar(_UNANNOUNCED, {"queue": queue, "site": site}))
 
 
 def _missing(found: str | None, tables: JobTables) -> list[str]:
