@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,34 +15,29 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
-from claudeops.app.alerts import alert_worker, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import declared_probes, keep_estate, probe_watch
+from claudeops.app.roles import alert_worker, alerts_file, digests_of, fleet_roles, heartbeats, keep_files, roles_of
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.alerts.receipt import WEBHOOK
-from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.chains.escalation import fingerprint
-from claudeops.domain.owner import ALERTS, NOTICES, SCHEDULES, UPKEEP, probes_of
-from claudeops.domain.probes.probe import Probe
+from claudeops.domain.owner import SCHEDULES, UPKEEP
 from claudeops.domain.probes.tier0 import Tier0
 from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
-from claudeops.engine.daemon.digests import Digests, DigestSource, decisive
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
-from claudeops.engine.daemon.roles import FleetRole, Roles
+from claudeops.engine.daemon.roles import Roles
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
 from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.probes.declared import DeclaredReader
-from claudeops.engine.probes.watch import ProbeWatch
-from claudeops.engine.probes.watched import WatchedProbe
 from claudeops.engine.schedules.follow_ups import FollowUpWorker
 from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.schedules.tier0 import ProbeGate
@@ -128,16 +123,19 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     node.wake_ups.join(status.wake)
     lease.changed = roles.changed = status.wake
-    lease.digests = digests_of(node, rules, watch, keeper, people).now
+    lease.digests = digests_of(node, rules, declared, keeper, people).now
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             partial(run_housekeeping, removes_rows=partial(roles.holds, UPKEEP)), node, running, floor, ping
         )
-        await tasks.start(roles.run, fleet_roles(node, keeper, watch, worker, people))
+        await tasks.start(
+            roles.run, fleet_roles(node, keeper, follow_up_keeper(node), watch=watch, worker=worker, people=people)
+        )
         tasks.start_soon(supervisor.run)
         tasks.start_soon(keep_estate, node)
         for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run, node.take_jobs):
             tasks.start_soon(run)
+        tasks.start_soon(partial(keep_files, node, roles, declared=declared, schedules=keeper, people=people))
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
         tasks.start_soon(command_runner(node, running).run)
@@ -147,8 +145,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status, roles=roles))
         manager.ready()
         tasks.start_soon(manager.show_life)
-        names = ", ".join(plan.name for plan in keeper.plans)
-        node.log.info(LogEvent.DAEMON_READY, schedule=names, max_tier=node.settings.ladder.max_tier)
+        node.log.info(LogEvent.DAEMON_READY, schedule=keeper.names, max_tier=node.settings.ladder.max_tier)
         _spare_pauses(node)
         await shutdown.requested.wait()
         keeper.pause()
@@ -229,83 +226,6 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         outdated=shutdown.requested.set,
         found_dead=node.recovery.wake,
         log=node.log,
-    )
-
-
-def digests_of(
-    node: Node,
-    rules: OperatorFile[Rules],
-    watch: ProbeWatch,
-    schedules: ScheduleRunner,
-    people: ReloadedNotifications,
-) -> Digests:
-    """Return the digests of what a daemon decides by; each file counts as it serves now, whatever stands in it."""
-    settings, context = node.settings, node.context
-    fixed: dict[str, object] = {
-        "settings.tiers": [decisive(settings.ladder), *map(decisive, settings.tiers)],
-        "settings.budgets": decisive(settings.budgets),
-        "settings.timeouts": decisive(settings.timeouts),
-        "settings.approvals": decisive(settings.approvals),
-        "settings.bounds": decisive(settings.bounds),
-        "settings.completion": decisive(settings.completion),
-        "approval_key": context.approvals.approval_key,
-        "policy": settings.policy,
-    }
-    sources = {name: DigestSource(partial(_same, value)) for name, value in fixed.items()}
-    return Digests(
-        sources
-        | {
-            "prompts": DigestSource(context.prompts.digests),
-            "manifests": DigestSource(lambda: context.estates.latest.manifests),
-            "library": DigestSource(lambda: context.libraries.latest.texts),
-            "alerts": DigestSource(lambda: rules.value),
-            "probes": DigestSource(lambda: watch.watched.by_name, _declared),
-            "schedules": DigestSource(lambda: schedules.plans, _planned),
-            "targets": DigestSource(lambda: people.file.value, lambda found: (found.targets, found.approvers)),
-        }
-    )
-
-
-def _same(value: object) -> object:
-    return value
-
-
-def _declared(watched: Mapping[str, WatchedProbe]) -> list[Probe]:
-    """Return probes without the places where they are declared, which are each machine's own."""
-    return [replace(watched[name].probe, origin="") for name in sorted(watched)]
-
-
-def _planned(plans: Iterable[SchedulePlan]) -> list[SchedulePlan]:
-    """Return schedules likewise, and without the site, which is each machine's own too."""
-    return [replace(plan, origin="", schedule=replace(plan.schedule, site="")) for plan in plans]
-
-
-def roles_of(node: Node, lease: LeaseRenewal) -> Roles:
-    """Return the roles of a daemon: all of them, where the lock on the database keeps every other one away."""
-    is_alone = not node.settings.node.in_fleet
-    roles = Roles(
-        leases=node.store.leases,
-        owner=node.owner.name,
-        clock=node.clock,
-        log=node.log,
-        alone=is_alone,
-        may_hold=lambda: not lease.holds_back(),
-    )
-    if is_alone:
-        lease.locked = roles.renew
-    return roles
-
-
-def fleet_roles(
-    node: Node, schedules: ScheduleRunner, watch: ProbeWatch, worker: AlertWorker, people: ReloadedNotifications
-) -> tuple[FleetRole, ...]:
-    """Return what one daemon of all does at a time, with the loops that do it."""
-    return (
-        FleetRole(name=SCHEDULES, loops=(schedules.run, follow_up_keeper(node).run), forget=schedules.forget),
-        FleetRole(name=probes_of(node.settings.node.site), loops=(watch.run,), forget=watch.forget),
-        FleetRole(name=ALERTS, loops=(worker.keep_deciding,), forget=worker.forget),
-        FleetRole(name=NOTICES, loops=(people.run,), forget=people.forget),
-        FleetRole(name=UPKEEP),
     )
 
 

@@ -44,10 +44,11 @@ from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.dispatch.wake_ups import LONGEST_SECONDS, LOOK_SECONDS, NET_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
-from claudeops.domain.owner import Outlook, Owner
+from claudeops.domain.owner import APPROVAL_KEY, POLICY, Outlook, Owner
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import described
 from claudeops.engine.control import RunningSessions
+from claudeops.engine.daemon.digests import digest_of
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
@@ -335,7 +336,12 @@ async def take_over(
             context.log.warning(LogEvent.LOGS_NEWER, known=reached, highest=highest, path=str(results))
         if check_lock is not no_check:
             await anyio.to_thread.run_sync(check_lock)
-        await recovery.take_up(await recovery.sweep(Outlook(owner=owner, sole=not settings.node.in_fleet), starts=True))
+        in_fleet = settings.node.in_fleet
+        alike = {APPROVAL_KEY: context.approvals.approval_key, POLICY: settings.policy} if in_fleet else {}
+        digests = {name: digest_of(value) for name, value in alike.items()}
+        await recovery.take_up(
+            await recovery.sweep(Outlook(owner=owner, sole=not in_fleet), starts=True, digests=digests)
+        )
 
 
 def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageWriter]:

@@ -90,6 +90,13 @@ class ReloadedNotifications:
                 names = [target.name for target in self.file.value.targets]
                 self.node.log.info(LogEvent.TARGETS_CHANGED, targets=names)
 
+    async def look(self) -> None:
+        """Read the file while nothing is run, so that a run begins with what it says; raises `StoreError`."""
+        before = self.file.value
+        await self.file.look()
+        if self.file.value is not before and not self._runs:
+            self.current = self._anew()
+
     def forget(self) -> None:
         """Begin anew with nothing in memory, once this is run again; until then nothing is taken."""
         self._runs, self.current = False, self._anew()

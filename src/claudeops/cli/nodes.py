@@ -14,11 +14,10 @@ from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, prese
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table
 from claudeops.domain.answers import plain
 from claudeops.store.reading import opened
-from claudeops.store.reading.nodes import NodeEntry, listed
+from claudeops.store.reading.nodes import SILENT_SECONDS, NodeEntry, listed
 from claudeops.text.escapes import visible
 
 _NAME: Final = "list-nodes"
-_SILENT_SECONDS: Final = 30.0  # six signs of life that did not come
 
 
 def print_nodes(*, shape: AnswerShape) -> int:
@@ -39,7 +38,7 @@ def _drawn(found: Sequence[NodeEntry], looks: Layout) -> Sequence[str]:
 
 
 def _row(one: NodeEntry, looks: Layout) -> Sequence[TableCell | str]:
-    is_silent = one.silent_s >= _SILENT_SECONDS
+    is_silent = one.silent_s >= SILENT_SECONDS
     seen = TableCell(f"{one.silent_s:.0f} s ago", Style.WARN if is_silent else Style.PLAIN)
     version = TableCell(_or_dash(one.version), Style.WARN if "version" in one.differs else Style.PLAIN)
     name = TableCell(_or_dash(one.node), Style.NAME)

@@ -47,6 +47,10 @@ UPKEEP: Final = "upkeep"
 ROLES: Final = frozenset({ALERTS, NOTICES, PROBES, SCHEDULES, UPKEEP})
 """The kinds of work that one daemon does for all; of probes, one for each site."""
 
+APPROVAL_KEY: Final = "approval_key"
+POLICY: Final = "policy"
+"""Of what a daemon decides by, what all that share a database must have alike."""
+
 
 def probes_of(site: str) -> str:
     """Return the name of the lease of a site's probes."""

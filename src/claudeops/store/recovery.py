@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, column, delete, func, insert, or_, select, table, text, update
+from sqlalchemy import Connection, bindparam, column, func, or_, select, table, text, update
 
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.backfill import (
@@ -36,6 +37,7 @@ from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
+from claudeops.store.acts.instances import forget, in_row, known_owners, refuse_differing, register, to_owner
 from claudeops.store.acts.services import renew_services
 from claudeops.store.alerts import announcements
 from claudeops.store.approvals import deny_approvals
@@ -53,7 +55,6 @@ from claudeops.store.tables.daemon import instances, leases
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
 from claudeops.structs import replace
-from claudeops.text import json_text
 
 _CLOCK: Final = select(THEIR_NOW)
 _VERSION: Final = table("alembic_version", column("version_num"))
@@ -101,8 +102,12 @@ class Recovery:
         alive: Callable[[Owner], bool],
         starts: bool = True,
         spared: Collection[int] = (),
+        digests: Mapping[str, str] = MappingProxyType({}),
     ) -> Sequence[Session]:
         """Take over the running sessions of dead owners; ``starts``: register ``owner`` first.
+
+        Raises `ConfigurationError`, with nothing changed, where a living owner of a fleet has something otherwise that
+        all must have alike, by the ``digests``.
 
         Their attempt is raised, so that the old owners can write no more, and their questions to people are denied.
         Returns the sessions taken over, still ``running``; end them with `Queue.finish` or `mark_lost`. Sessions that
@@ -111,15 +116,17 @@ class Recovery:
         """
 
         def take_over(connection: Connection) -> Sequence[Session]:
-            known = [other for other in _known(connection, now) if other.name != owner.name]
+            known = [other for other in known_owners(connection, now) if other.name != owner.name]
             living = {owner.name, *(other.name for other in known if alive(other))}
+            if starts and digests:
+                refuse_differing(connection, owner, digests, living, now=now)
             gone = {other.name for other in known} - living
             if starts or gone:
-                _forget(connection, {*gone, owner.name} if starts else gone)
+                forget(connection, {*gone, owner.name} if starts else gone)
             for name in gone:
                 give_back_all(connection, name, now=now)
             if starts:
-                _register(connection, owner, now)
+                register(connection, owner, now, **in_row(digests))
             if starts or gone:
                 _end_of_the_gone(connection, now)
             if starts and living == {owner.name}:
@@ -143,7 +150,7 @@ class Recovery:
         """Return the dead owners that have a row, and the running sessions of these and of owners without one."""
 
         def look(connection: Connection) -> tuple[Sequence[Owner], Sequence[Orphan]]:
-            known = {other.name: other for other in _known(connection, now) if other.name != owner.name}
+            known = {other.name: other for other in known_owners(connection, now) if other.name != owner.name}
             dead = [other for other in known.values() if not alive(other)]
             living = {owner.name, *known} - {other.name for other in dead}
             rows = [row for row in connection.execute(_RUNNING) if row.owner not in living]
@@ -258,9 +265,9 @@ class Recovery:
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
 
         def renew(connection: Connection) -> SignOfLife:
-            changed = {} if digests is None else {"digests": json_text(dict(digests))}
+            changed = in_row(digests)
             if not note_life(connection, owner, now, **changed):
-                _register(connection, owner, now, **changed)
+                register(connection, owner, now, **changed)
             connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
             rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
             beside = connection.execute(_BESIDE, {"name": owner.name}).all()
@@ -276,13 +283,13 @@ class Recovery:
             )
             others = [row for row in beside if row.owner is not None]
             if not has_clock(connection):
-                return replace(life, others=tuple(_to_owner(row, now) for row in others))
+                return replace(life, others=tuple(to_owner(row, now) for row in others))
             sent_at = self._database.now()
             theirs = connection.execute(_CLOCK).scalar_one()
             way = self._database.now() - sent_at
             return replace(
                 life,
-                others=tuple(_to_owner(row, theirs) for row in others),
+                others=tuple(to_owner(row, theirs) for row in others),
                 ahead_seconds=(sent_at + way / 2 - theirs).total_seconds(),
                 way_seconds=way.total_seconds(),
                 at=theirs,
@@ -330,7 +337,7 @@ class Recovery:
         """Remove ``owner`` from the running instances, and give back its leases."""
 
         def leave(connection: Connection) -> None:
-            _forget(connection, {owner.name})
+            forget(connection, {owner.name})
             give_back_all(connection, owner.name, now=self._database.now())
 
         await self._database.write(leave)
@@ -345,47 +352,6 @@ def _end_of_the_gone(connection: Connection, now: datetime) -> None:
     for name in set(connection.execute(_OPEN).scalars()):
         if has_ended(name, here):
             resolve_event(connection, name, at=now)
-
-
-def _register(connection: Connection, owner: Owner, now: datetime, **more: str) -> None:
-    """Write the row of an owner that has none, with its sign of life by the database's clock."""
-    values = {
-        "owner": owner.name,
-        "pid": owner.pid,
-        "process_started_at": owner.process_started_at,
-        "boot_id": owner.boot_id,
-        "pid_namespace": owner.pid_namespace,
-        "heartbeat": THEIR_NOW if has_clock(connection) else now,
-        "node": owner.node or None,
-        "site": owner.site or None,
-        "version": owner.version or None,
-        "revision": HEAD,
-    }
-    connection.execute(insert(instances).values(values | more))
-
-
-def _forget(connection: Connection, names: Collection[str]) -> None:
-    """Remove the rows of owners."""
-    connection.execute(delete(instances).where(instances.c.owner.in_(names)))
-
-
-def _known(connection: Connection, now: datetime) -> Sequence[Owner]:
-    """Return the owners that have a row, each with its silence."""
-    if has_clock(connection):
-        return [_to_owner(row, row.at) for row in connection.execute(select(instances, THEIR_NOW.label("at")))]
-    return [_to_owner(row, now) for row in connection.execute(select(instances))]
-
-
-def _to_owner(row: TableRow, at: datetime) -> Owner:
-    """Return an ``instances`` row as a value."""
-    return Owner(
-        name=row.owner,
-        pid=row.pid,
-        process_started_at=row.process_started_at,
-        boot_id=row.boot_id,
-        pid_namespace=row.pid_namespace,
-        silent=at - row.heartbeat,
-    )
 
 
 def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[ToolEnd]) -> None:

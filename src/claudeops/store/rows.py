@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -123,6 +124,14 @@ def to_warnings(text: str | None) -> tuple[str, ...]:
         return msgspec.json.decode(text, type=tuple[str, ...])
     except msgspec.MsgspecError:
         return (text,)
+
+
+def to_digests(row: TableRow) -> Mapping[str, str]:
+    """Return the digests of an ``instances`` row; none where they cannot be read, as those of another version."""
+    try:
+        return msgspec.json.decode(row.digests or "{}", type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}
 
 
 def _member(members: type[Member], value: str | None) -> Member | None:

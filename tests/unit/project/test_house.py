@@ -23,14 +23,12 @@ from support.house import (
 
 SMALL: Final = {
     "claudeops.cli.nodes": "one command, which reads other rows than those beside it",
-    "claudeops.engine.daemon.digests": "what two daemons compare; neither who wires it nor who writes it knows how",
     "claudeops.engine.last_good": "what three readers share of a file that is read again",
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.log_values": "loaded with the first event: most commands of the CLI log none",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
     "claudeops.settings.oidc": "variables that mean something only together",
-    "claudeops.app.alerts": "the wiring of one room of the engine, like that of the probes",
     "claudeops.domain.alerts.replay": "decides without a database; the worker decides with one",
     "claudeops.formats.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",

@@ -31,6 +31,9 @@ from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavail
 from claudeops.harness.protocol import CredentialKind
 from claudeops.settings import Settings, require_credentials
 from claudeops.store.locks import check_database, is_claimed
+from claudeops.store.reading import opened
+from claudeops.store.reading.nodes import SILENT_SECONDS, NodeEntry, listed
+from claudeops.text.escapes import visible
 
 SECONDS: Final = 10.0  # for the model API to answer
 
@@ -45,6 +48,7 @@ _MODELS: Final = "/v1/models?limit=1"
 _COUNT: Final = "/v1/messages/count_tokens"
 
 _METERED = "claude"
+_OF_A_SITE: Final = frozenset({"probes", "manifests", "library"})
 
 
 # --- the listener ------------------------------------------------------------------------------------
@@ -308,12 +312,14 @@ async def database(_case: DoctorContext, settings: Settings) -> Finding:
 
 
 async def daemon(_case: DoctorContext, settings: Settings) -> Finding:
-    """Check whether a daemon runs here, and whether one with another state directory holds the database."""
+    """Check whether a daemon runs here, what the others of a fleet have otherwise, and who else holds the database."""
     found = look(settings.places.state_dir / STATUS_FILE, alive=alive, monotonic=time.monotonic())
+    if found.status is not None and not found.lives:
+        return doubtful(found.says, "Read its log, then restart it.")
+    if settings.node.in_fleet and (about := await anyio.to_thread.run_sync(_fault_of_fleet, settings)) is not None:
+        return about
     if found.lives:
         return fine(found.says)
-    if found.status is not None:
-        return doubtful(found.says, "Read its log, then restart it.")
     try:
         taken = await anyio.to_thread.run_sync(is_claimed, settings.places.database_url)
     except DatabaseUnavailableError:
@@ -329,6 +335,37 @@ async def daemon(_case: DoctorContext, settings: Settings) -> Finding:
             kind=ErrorKind.RUNTIME,
         )
     return fine("No daemon runs here.")
+
+
+def _fault_of_fleet(settings: Settings) -> Finding | None:
+    """Return what is wrong with the daemons that share the database; ``None``: nothing, or it cannot be read."""
+    try:
+        with opened(settings.places.database_url) as connection:
+            nodes = listed(connection, now=datetime.now(UTC))
+    except ClaudeopsError:
+        return None  # the check of the database reports it
+    silent = [f"{_named(one)} ({one.silent_s:.0f} s)" for one in nodes if one.silent_s >= SILENT_SECONDS]
+    if silent:
+        return doubtful(
+            f"Nodes that share this database show no sign of life: {', '.join(silent)}.",
+            "Read their logs; what a dead one ran is taken over a minute after its last sign.",
+        )
+    differs = [f"{_named(one)} ({', '.join(each)})" for one in nodes if (each := _differing(one, nodes[0]))]
+    if differs:
+        return doubtful(
+            f"Nodes do not have the same as {_named(nodes[0])}: {', '.join(differs)}.",
+            "Give all of them the same version, settings and files; `claudeops list-nodes` compares them.",
+        )
+    return None
+
+
+def _differing(one: NodeEntry, first: NodeEntry) -> list[str]:
+    """Return what a daemon should have as the first one; another site has other services."""
+    return [name for name in one.differs if one.site == first.site or name not in _OF_A_SITE]
+
+
+def _named(one: NodeEntry) -> str:
+    return visible(one.node or f"pid {one.pid}")
 
 
 def _sentence(error: ClaudeopsError) -> str:

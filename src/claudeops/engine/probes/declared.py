@@ -106,6 +106,11 @@ class DeclaredReader(msgspec.Struct, kw_only=True):
     _looked_at: float | None = None
     _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
 
+    @property
+    def latest(self) -> DeclaredNow | None:
+        """What was declared at the last look; ``None``: there was none, or the repositories have not answered yet."""
+        return self._declared if self._latest is not None and self._declared.is_whole else None
+
     def forget(self) -> None:
         """Return what is declared anew at the next look."""
         self._latest = None

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -74,8 +75,13 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
         self._outlook = outlook
         self._woken.wake()
 
-    async def sweep(self, outlook: Outlook, *, starts: bool = False) -> Sequence[Session]:
-        """Take over what dead owners left running; ``starts``: this daemon begins. End it by `take_up`."""
+    async def sweep(
+        self, outlook: Outlook, *, starts: bool = False, digests: Mapping[str, str] = MappingProxyType({})
+    ) -> Sequence[Session]:
+        """Take over what dead owners left running; ``starts``: this daemon begins. End it by `take_up`.
+
+        ``digests`` are of what it must have as the others that live. Raises `ConfigurationError` where it has not.
+        """
         recovery, now, alive = self.context.store.recovery, self.context.clock.now(), partial(lives, outlook=outlook)
         spared = frozenset[int]()
         if not outlook.sole:
@@ -83,7 +89,9 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
             spared = frozenset([orphan.session.id for orphan in left if await self._waits(orphan, outlook)])
             if not starts and not dead and len(spared) == len(left):
                 return ()
-        orphans = await recovery.reconcile(outlook.owner, now=now, alive=alive, starts=starts, spared=spared)
+        orphans = await recovery.reconcile(
+            outlook.owner, now=now, alive=alive, starts=starts, spared=spared, digests=digests
+        )
         if orphans:
             self.context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
         return orphans

@@ -94,6 +94,15 @@ class ScheduleRunner:
             tasks.cancel_scope.cancel()
         return others
 
+    @property
+    def names(self) -> str:
+        """The names of the schedules, for the log."""
+        return ", ".join(plan.name for plan in self.plans)
+
+    def latest(self) -> Plans:
+        """Return the schedules as the file had them at the last look, also where another daemon times them."""
+        return self.plans if self.file is None else self.file.value
+
     def pause(self) -> None:
         """Start no more fires. A fire under way is not cut off."""
         self._paused = True

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
 from claudeops.domain.owner import differing
-from claudeops.store.rows import TableRow
+from claudeops.store.rows import TableRow, to_digests
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances
+
+SILENT_SECONDS: Final = 30.0
+"""After which a daemon is worth a look: six signs of life did not come."""
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ def _entry(row: TableRow, differs: tuple[str, ...], now: datetime) -> NodeEntry:
         since=datetime.fromtimestamp(row.process_started_at, UTC),
         seen_at=row.heartbeat,
         silent_s=max(0.0, (now - row.heartbeat).total_seconds()),
-        digests=_digests(row),
+        digests=to_digests(row),
         differs=differs,
     )
 
@@ -62,12 +66,4 @@ def _entry(row: TableRow, differs: tuple[str, ...], now: datetime) -> NodeEntry:
 def _compared(row: TableRow) -> Mapping[str, str]:
     """Return what of a row is compared with others."""
     plain = {"version": row.version, "revision": row.revision}
-    return {**{name: value for name, value in plain.items() if value is not None}, **_digests(row)}
-
-
-def _digests(row: TableRow) -> Mapping[str, str]:
-    """Return the digests; none where they cannot be read, as those of another version."""
-    try:
-        return msgspec.json.decode(row.digests or "{}", type=dict[str, str])
-    except msgspec.DecodeError:
-        return {}
+    return {**{name: value for name, value in plain.items() if value is not None}, **to_digests(row)}
