@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -221,6 +221,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         check_lock=None if node.check_lock is no_check else node.check_lock,
         shares_lock=node.settings.node.in_fleet,
         compares_clocks=sqlite_file(parse_url(node.settings.places.database_url)) is None,
+        lease=timedelta(seconds=node.settings.timeouts.takeover_seconds),
         stop_seconds=node.settings.timeouts.stop_grace_seconds + STOP_MARGIN_SECONDS,
         lost=stop_quickly,
         outdated=shutdown.requested.set,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 
@@ -241,7 +242,9 @@ async def open_node(
                         ),
                     )
                     await stages.enter("recovery")
-                    recovery = SessionRecovery(context=context)
+                    recovery = SessionRecovery(
+                        context=context, log_grace=timedelta(seconds=settings.timeouts.log_grace_seconds)
+                    )
                     await take_over(recovery, owner, settings, shutdown, check_lock=check_lock)
                     await clear_leftovers(settings.places.state_dir / SESSIONS, log)
                     await stages.enter("ready")

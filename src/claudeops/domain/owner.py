@@ -18,17 +18,19 @@ CLOCK_LIMIT_SECONDS: Final = 30.0
 """How far a machine's clock may be off the database's before no schedule fires by it."""
 
 OWNER_LEASE: Final = timedelta(seconds=60)
-"""How long an owner lives after its last sign of life: longer than a yes is good, and than a transaction lasts."""
+"""How long an owner lives after its last sign of life, unless the operator sets another time: longer than a yes is
+good (10 s), and than a transaction lasts (8 s, its wait included)."""
 
 SESSION_LEASE: Final = timedelta(hours=1)
 """Added to a session's last sign of life, for people and other tools to read when that was. What frees a session is
 whether its owner lives, because a long session is not a dead one."""
 
 LOG_GRACE: Final = timedelta(minutes=10)
-"""How long a dead owner's session waits for a daemon that has its log: a machine starts again in less."""
+"""How long a dead owner's session waits for a daemon that has its log, unless the operator sets another time: a machine
+starts again in less."""
 
-_GAP: Final = OWNER_LEASE / 4
-"""Between two signs of life of its own, after which a daemon has not seen those of others."""
+_GAPS: Final = 4
+"""A fourth of a lease between two signs of life of its own, and a daemon has not seen those of others."""
 
 LEASE_SECONDS: Final = 15.0
 """How long a lease is a daemon's after it was renewed."""
@@ -97,6 +99,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner  # itself
     sole: bool  # the lock that keeps every other daemon from the database is its own
     watched: timedelta = timedelta(0)  # for how long it could have seen every sign of life
+    lease: timedelta = OWNER_LEASE
 
     def is_dead(self, other: Owner) -> bool:
         """Return whether an owner is dead, by its sign of life.
@@ -104,15 +107,17 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
         After a time without the database everybody's sign of life is old, so the daemon that is back first must have
         seen a whole lease pass.
         """
-        return self.sole or min(other.silent, self.watched) >= OWNER_LEASE
+        return self.sole or min(other.silent, self.watched) >= self.lease
 
 
-def watched_since(since: datetime | None, last: datetime | None, at: datetime) -> datetime:
+def watched_since(
+    since: datetime | None, last: datetime | None, at: datetime, *, lease: timedelta = OWNER_LEASE
+) -> datetime:
     """Return since when a daemon sees the others' signs of life, that had its own ``last`` one, and has another now.
 
     All three on the database's clock; a gap between its own, or a clock that jumps, begins it anew.
     """
-    if since is None or last is None or not timedelta(0) <= at - last <= _GAP:
+    if since is None or last is None or not timedelta(0) <= at - last <= lease / _GAPS:
         return at
     return since
 

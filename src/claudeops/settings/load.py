@@ -54,7 +54,7 @@ from claudeops.settings.model import (
 )
 from claudeops.settings.notify import read_digest_cron, read_notify
 from claudeops.settings.oidc import read_oidc
-from claudeops.settings.places import METER, check_fleet, find_cli, idle_programs, read_places, read_probes_file
+from claudeops.settings.places import check_fleet, find_cli, idle_programs, read_places, read_probes_file
 from claudeops.settings.policy import POLICY_VARIABLE, load_policy
 from claudeops.settings.reader import VariableReader, fill, read_public_urls
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
@@ -111,7 +111,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     node = fill(NodeSettings, reader, name=node_name(reader))
     chain_usd, tier_budgets = read_budgets(reader, max_tier)
     places, unusual = read_places(reader, cwd=cwd, root=root)
-    check_fleet(node, places, has_meter=reader.switch(METER))
+    check_fleet(node, places, reader)
     warnings += unusual
     if not reader.switch(_SELF_TEST):
         warnings.append(f"{_SELF_TEST} is false: nothing checks that the gate holds with the claude CLI in use.")

@@ -17,6 +17,7 @@ from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.files import is_directory
 from claudeops.settings.model import ProbeSettings, Settings
 from claudeops.settings.reader import VariableReader, read_address_of_database, read_database_url
+from claudeops.settings.sessions import ROOM_SECONDS, STOP_GRACE, TAKEOVER
 from claudeops.settings.variables import HARNESSES
 from claudeops.settings.where import (
     DATABASE,
@@ -32,7 +33,7 @@ from claudeops.settings.where import (
 BUNDLED: Final = "claude"
 """The harness whose CLI comes with claudeops."""
 
-METER: Final = "CLAUDEOPS_METER"
+_METER: Final = "CLAUDEOPS_METER"
 
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
@@ -98,8 +99,8 @@ def read_places(
     return found, tuple(warnings)
 
 
-def check_fleet(node: NodeSettings, places: PlaceSettings, *, has_meter: bool) -> None:
-    """Raise `ConfigurationError` where the database cannot be shared, or sessions of a stopped daemon would go on."""
+def check_fleet(node: NodeSettings, places: PlaceSettings, reader: VariableReader) -> None:
+    """Raise `ConfigurationError` where the database cannot be shared, or sessions would outlive a daemon's lease."""
     if not node.in_fleet:
         return
     if places.database_url.startswith("sqlite"):
@@ -107,11 +108,18 @@ def check_fleet(node: NodeSettings, places: PlaceSettings, *, has_meter: bool) -
             f"{DISPATCHER} is {PROCRASTINATE}, by which several daemons share a database, and {DATABASE} is that of a "
             f"SQLite file, which belongs to one: set a postgresql:// address there, or unset {DISPATCHER}."
         )
-    if not has_meter:
+    takeover, grace = reader.number(TAKEOVER), reader.number(STOP_GRACE)
+    if takeover < grace + ROOM_SECONDS:
         raise ConfigurationError(
-            f"{DISPATCHER} is {PROCRASTINATE} and {METER} is off: without the meter a session asks its model on while "
+            f"{TAKEOVER} is {takeover:g} s: a daemon that cannot reach the database waits for it, and has to stop its "
+            f"sessions within {STOP_GRACE}, which is {grace:g} s, before that: set the first to "
+            f"{grace + ROOM_SECONDS:g} s at least, or lower the second."
+        )
+    if not reader.switch(_METER):
+        raise ConfigurationError(
+            f"{DISPATCHER} is {PROCRASTINATE} and {_METER} is off: without the meter a session asks its model on while "
             "its daemon is stopped and another one has taken the session over: set "
-            f"{METER} to on, or unset {DISPATCHER}."
+            f"{_METER} to on, or unset {DISPATCHER}."
         )
 
 

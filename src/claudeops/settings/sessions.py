@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from claudeops.settings.variables import (
     HARNESSES,
@@ -37,6 +37,12 @@ from claudeops.settings.where import MAX_TIER, TIMEZONE
 
 if TYPE_CHECKING:  # whoever wants the declaration alone does not wait for these
     from claudeops.domain.schedules.plan import SchedulePlan
+
+STOP_GRACE: Final = "CLAUDEOPS_STOP_GRACE"
+TAKEOVER: Final = "CLAUDEOPS_TAKEOVER_TIMEOUT"
+ROOM_SECONDS: Final = 13.0
+"""By how much at least a take-over is later than a stop lasts: a sign of life may wait for its turn (5 s) and stand
+still (3 s), and what is left of a stopped session is written within 5 s."""
 
 
 @settings_group
@@ -230,10 +236,29 @@ class TimeoutSettings:
         seconds("CLAUDEOPS_RESULT_GRACE", "30", 3600, "after the result line until the process must have ended")
     )
     stop_grace_seconds: float = setting(
-        seconds("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL")
+        seconds(STOP_GRACE, "10", 600, "the whole ladder from a polite stop to SIGKILL")
     )
     drain_seconds: float = setting(
         seconds("CLAUDEOPS_DRAIN_TIMEOUT", "60", ONE_DAY, "wait for running sessions when the daemon stops", low=0)
+    )
+    takeover_seconds: float = setting(
+        seconds(
+            TAKEOVER,
+            "60",
+            3600,
+            "after the last sign of life of one of several daemons until others take over from it; the same for all, "
+            f"and at least {ROOM_SECONDS:g} s more than `{STOP_GRACE}`",
+            low=15,
+        )
+    )
+    log_grace_seconds: float = setting(
+        seconds(
+            "CLAUDEOPS_LOG_GRACE",
+            "600",
+            ONE_DAY,
+            "a dead daemon's session waits for one that has its log; then it is lost",
+            low=0,
+        )
     )
 
 

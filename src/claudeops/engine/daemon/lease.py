@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -36,6 +36,7 @@ from claudeops.store.recovery import Recovery
 from claudeops.tasks import DatabaseTrouble, open_tasks, until_tick
 
 BEAT_SECONDS: Final = 5.0
+_BEATS: Final = 12  # in a lease, at least
 
 LOOK_SECONDS: Final = 1.0
 """How often a daemon with sessions looks at the clock that goes on while the machine sleeps, which wakes nobody."""
@@ -71,6 +72,7 @@ class LeaseRenewal:
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
+    lease: timedelta = OWNER_LEASE  # this and the others': how long one lives after its last sign of life
     stop_seconds: float = STOP_SECONDS  # before their lease is over sessions are stopped: the grace of that, and more
     locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life while the lock is ours alone
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
@@ -101,7 +103,7 @@ class LeaseRenewal:
                 if self._sole:
                     await self.locked()
                 await self.renew()
-                await anyio.sleep(until_tick(BEAT_SECONDS, anyio.current_time()))
+                await anyio.sleep(until_tick(self._beat_seconds, anyio.current_time()))
             tasks.cancel_scope.cancel()
 
     async def renew(self) -> None:
@@ -117,7 +119,7 @@ class LeaseRenewal:
             self._note(str(error))
             return
         self._beating.over()
-        self._stop_at = began + OWNER_LEASE.total_seconds() - self.stop_seconds
+        self._stop_at = began + self.lease.total_seconds() - self.stop_seconds
         self._stop_overdue()  # it may have taken long
         self._note(None)
         self._look_around(life)
@@ -130,6 +132,10 @@ class LeaseRenewal:
                 log_context(self.log, session).error(LogEvent.STALE_ATTEMPT, error=why)
                 control.stop(StopCause.CANCELLED)
         self._missing = missing
+
+    @property
+    def _beat_seconds(self) -> float:
+        return min(BEAT_SECONDS, self.lease.total_seconds() / _BEATS)
 
     def may_claim(self) -> bool:
         """Return whether this daemon may take a session: no other one may take over from it, and its clock is right."""
@@ -144,7 +150,7 @@ class LeaseRenewal:
         while True:
             self._stop_overdue()
             left = self._stop_at - self.clock.since_boot()
-            pause = left if left > 0 else BEAT_SECONDS
+            pause = left if left > 0 else self._beat_seconds
             await anyio.sleep(min(pause, LOOK_SECONDS) if self.running else pause)
 
     def _stop_overdue(self) -> None:
@@ -163,9 +169,10 @@ class LeaseRenewal:
         """Report owners that are dead by now, and sessions that are left of such."""
         if life.at is None:
             return
-        self._watched_since = watched_since(self._watched_since, self._last, life.at)
+        self._watched_since = watched_since(self._watched_since, self._last, life.at, lease=self.lease)
         self._last = life.at
-        outlook = Outlook(owner=self.owner, sole=self._sole, watched=life.at - self._watched_since)
+        watched = life.at - self._watched_since
+        outlook = Outlook(owner=self.owner, sole=self._sole, watched=watched, lease=self.lease)
         if life.orphans or not all(lives(other, outlook) for other in life.others):
             self.found_dead(outlook)
 

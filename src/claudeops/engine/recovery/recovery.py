@@ -63,6 +63,7 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
 
     context: SessionContext
     read_seconds: float = READ_SECONDS  # for one log
+    log_grace: timedelta = LOG_GRACE  # how long a session waits for the daemon that has its log
     _seen: dict[int, tuple[int, int]] = msgspec.field(
         default_factory=dict
     )  # size and time of each log when it was last read
@@ -99,7 +100,7 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
     async def _waits(self, orphan: Orphan, outlook: Outlook) -> bool:
         """Return whether a session is left to a daemon that may have its log."""
         was_here = orphan.owner is not None and outlook.owner.sees(orphan.owner)
-        return not was_here and orphan.silent < LOG_GRACE and await self._state(orphan.session) is None
+        return not was_here and orphan.silent < self.log_grace and await self._state(orphan.session) is None
 
     async def take_up(self, orphans: Iterable[Session]) -> None:
         """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start then goes on."""

@@ -458,6 +458,21 @@ async def test_owner_whose_lease_runs_out_after_the_start_is_found(store: Store,
     assert sweeps.seen[0].owner == OWNER
 
 
+async def test_time_after_which_others_take_over_is_the_operators(store: Store, sweeps: Sweeps) -> None:
+    sweeps.beating.lease = timedelta(seconds=24)
+    sweeps.beating.stop_seconds = 10.0
+    await store.recovery.reconcile(FAR_OWNER, now=NOW, alive=lambda _: True)
+
+    assert await sweeps.beat(24, every=2) == 0  # it has not watched for so long yet
+    assert await sweeps.beat(2, every=2) == 1
+    sweeps.beating.shares_lock = True
+    sweeps.clock.seconds += 13
+    assert sweeps.beating.may_claim()
+    sweeps.clock.seconds += 1
+    assert not sweeps.beating.may_claim()
+    assert sweeps.beating._beat_seconds == 2
+
+
 async def test_daemon_that_was_away_itself_watches_a_lease_before_it_takes_others_for_dead(
     store: Store, sweeps: Sweeps
 ) -> None:

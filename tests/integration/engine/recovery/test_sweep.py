@@ -121,3 +121,12 @@ async def test_what_was_taken_over_and_could_not_be_ended_is_ended_when_the_data
         tasks.cancel_scope.cancel()
 
     assert tries == [1, 1]
+
+
+async def test_operator_says_how_long_a_session_waits_for_its_log(estate: Estate) -> None:
+    await ran(estate, look(), deliver(report()))
+    Path(estate.log_path(1)).unlink()
+    recovery, outlook, _ = await daemon_beside(estate)
+    recovery.log_grace = timedelta(0)
+
+    assert [session.id for session in await recovery.sweep(outlook)] == [1]
