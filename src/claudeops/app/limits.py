@@ -28,6 +28,8 @@ def escalation_rules(settings: Settings) -> EscalationRules:
         other_names=settings.policy.other_names,
         timezone=settings.schedule.timezone,
         holds_in_maintenance=settings.policy.holds_in_maintenance,
+        most_of_site=settings.sessions.max_of_site or None,
+        most_in_all=settings.sessions.max_in_all or None,
         follow_up_seconds=settings.schedule.follow_up_seconds or None,
         budgets=Budgets(
             chain_usd=settings.budgets.chain_usd,

@@ -168,7 +168,12 @@ async def open_node(
     clock, shutdown = clock or Clock(), shutdown or Shutdown()
     shutdown.check()
     await make_directories(settings)
-    owner = this_owner(node=settings.node.name, site=settings.node.site, version=version("claudeops"))
+    owner = this_owner(
+        node=settings.node.name,
+        site=settings.node.site,
+        version=version("claudeops"),
+        max_tier=settings.ladder.max_tier,
+    )
     with _claimed(settings) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():

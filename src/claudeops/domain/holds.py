@@ -330,6 +330,17 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         above = sum(1 for session in taken if session.tier > lowest_tier)
         return Capacity(sessions=self.sessions - len(taken), above=None if self.above is None else self.above - above)
 
+    def within(self, most: int | None, *, running: int, above: int) -> Capacity:
+        """Return what is left of this where at most so many run at once, and so many do; one is kept likewise.
+
+        ``above``: how many of them are above the lowest tier.
+        """
+        if most is None:
+            return self
+        left = [] if most == 1 else [most - 1 - above]
+        left += [] if self.above is None else [self.above]
+        return Capacity(sessions=min(self.sessions, most - running), above=min(left, default=None))
+
 
 ONE_SLOT: Final = Capacity()
 """One session of any tier."""

@@ -6,7 +6,7 @@ unknown (never 0 for unknown); durations carry their unit in the name.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -33,6 +33,19 @@ class Trigger(ClosedSet):
     FOLLOW_UP = "follow_up", "a look, some time after a remediation, at whether it held"
     RETRY = "retry", "the session before it failed for a reason that may have passed"
     RECOVERY = "recovery", "a daemon died in mid-session; this session takes up the work"
+
+
+_YIELDS: Final = {Trigger.ALERT: 0, Trigger.MANUAL: 30, Trigger.API: 30, Trigger.FOLLOW_UP: 90, Trigger.SCHEDULED: 120}
+_YIELDS_USUALLY: Final = 60  # seconds: what goes on with a chain
+
+
+def turn_of(trigger: Trigger, due_at: datetime) -> datetime:
+    """Return by when the queue orders a session that is due from then on: those of less haste let others go first.
+
+    An alert comes before what became due up to half a minute before it at a person's wish, and up to two minutes before
+    it by a schedule; a chain that goes on and a follow-up are between these. Nothing waits for what comes later still.
+    """
+    return due_at + timedelta(seconds=_YIELDS.get(trigger, _YIELDS_USUALLY))
 
 
 class Status(ClosedSet):

@@ -207,6 +207,24 @@ class SessionSettings:
     max_concurrent: int = setting(
         whole("CLAUDEOPS_MAX_CONCURRENT_SESSIONS", "2", 1, 64, "sessions at once; above 1, one is kept for tier 1")
     )
+    max_of_site: int = setting(
+        whole(
+            "CLAUDEOPS_MAX_SESSIONS_OF_SITE",
+            "0",
+            0,
+            10_000,
+            "sessions at once on all machines of this one's site; above 1, one is kept for tier 1; 0: no limit",
+        )
+    )
+    max_in_all: int = setting(
+        whole(
+            "CLAUDEOPS_MAX_SESSIONS_IN_ALL",
+            "0",
+            0,
+            10_000,
+            "sessions at once on all machines of the database; above 1, one is kept for tier 1; 0: no limit",
+        )
+    )
 
 
 @settings_group

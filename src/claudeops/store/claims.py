@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, case, func, or_, select
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, holds_of, when_lost, when_trial_started
@@ -24,7 +24,7 @@ from claudeops.store.queue import add_session, admit_session, block_session, cha
 from claudeops.store.rows import to_session
 from claudeops.store.session_columns import UNCLAIMED, claimed_values, note_life
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.daemon import schedule_fires
+from claudeops.store.tables.daemon import instances, schedule_fires
 from claudeops.store.tables.sessions import sessions
 from claudeops.structs import replace
 
@@ -33,11 +33,34 @@ _FRESH: Final = timedelta(seconds=1)
 """For which a look serves further claims: for that long at most a session that became due may come before an older."""
 
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
-_WAITS_FOR: Final = (  # waits for this ``node``, or for any of its ``site``, or for any at all
+_IS_ABOVE: Final = case((sessions.c.tier > bindparam("lowest", type_=Integer), 1))
+_IS_HERE: Final = case((func.coalesce(instances.c.site, sessions.c.site) == bindparam("site"), 1))
+_ABLE: Final = (  # another daemon that may run a session, and has its tier
+    select(instances.c.owner)
+    .where(instances.c.owner != bindparam("claimer"), instances.c.max_tier >= sessions.c.tier)
+    .where(or_(sessions.c.site.is_(None), sessions.c.site == instances.c.site))
+    .where(or_(sessions.c.for_node.is_(None), sessions.c.for_node == instances.c.node))
+)
+_WAITS_FOR: Final = (
+    # A session waits for this ``node``, for any of its ``site``, or for any at all; and one whose tier this one lacks
+    # for those that have it, as long as there are any.
     (sessions.c.status == Status.QUEUED.value)
     & or_(sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
     & or_(sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
+    & or_(sessions.c.tier <= bindparam("highest", type_=Integer), ~_ABLE.exists())
 )
+_RUNNING: Final = (
+    select(
+        func.count().label("in_all"),
+        func.count(_IS_ABOVE).label("above"),
+        func.count(_IS_HERE).label("of_site"),
+        func.count(case((_IS_HERE == 1, _IS_ABOVE))).label("above_of_site"),
+    )
+    .outerjoin_from(sessions, instances, instances.c.owner == sessions.c.owner)
+    .where(sessions.c.status == Status.RUNNING.value)
+)
+"""How many sessions run, by the rows: of all sites, and of one, which is that of their daemons."""
+
 _AHEAD: Final = sessions.alias("ahead")
 _WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for the end of the one before it
     select(_AHEAD.c.id)
@@ -66,14 +89,18 @@ class Claims:
         chain: int | None = None,
         room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
-        """Claim the oldest queued sessions that are due; sets ``running``, attempt + 1, owner, ids, ``started_at``.
+        """Claim due sessions in the order of the queue; sets ``running``, attempt + 1, owner, ids, ``started_at``.
 
         Claims as many as there is ``room`` for, in one transaction; returns none if there is nothing to do. What each
         may spend is reserved for it, as ``allowance_usd``. Two claimers never get the same session. ``chain`` restricts
         the claim to one root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, and
         also for sessions that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier
-        lowered) ends as ``blocked`` with its reason and event, and the next one is tried. Sessions of another site, and
-        those that another machine alone may run, are left to whoever may.
+        lowered) ends as ``blocked`` with its reason and event, and the next one is tried. Left to others are sessions
+        of another site, those that another machine alone may run, and those of a tier that this daemon lacks and
+        another one has.
+
+        The order is that of `claudeops.domain.sessions.turn_of`. Of a limit that the daemons of a site have together,
+        or all of them, what is left is counted in the transaction, by the rows that run.
 
         Sessions that were claimed for a claimer that no longer waits (cancelled, or out of time) are given back: they
         wait again as before, with their attempt raised.
@@ -87,14 +114,8 @@ class Claims:
         the transaction: a directory that gives no answer holds up no verdict. What the look has not seen (a trial
         session that the claim queues itself, a session that became due since) another transaction takes.
         """
-        tiers = (rules.lowest.number,) if room.lowest_only else None
+        is_narrow = chain is not None or room.lowest_only or _is_shared(rules)
         prepared = partial(_Claim, owner=owner, rules=rules, now=now, cli_session_id=cli_session_id, chain=chain)
-
-        def look(connection: Connection) -> Sequence[int]:
-            due = _due_ids(connection, owner, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
-            standing = holds_of(owner.node, holds.standing(connection, now)) if due else ()
-            is_open = due and admission(standing, now) is not Admission.CLOSED
-            return due if is_open else ()
 
         def give_back(connection: Connection, claimed: _Claimed) -> None:
             _give_back(connection, claimed.taken, now=now)
@@ -105,7 +126,7 @@ class Claims:
 
             # By its row, a session whose claimer does not wait any more would run until the next start of a daemon.
             claimed = await self._database.write(claim, undo=give_back)
-            if claimed.taken and chain is None and tiers is None:  # else others may be due as well
+            if claimed.taken and not is_narrow:  # else others may be due as well
                 self._seen, self._seen_at = claimed.left, seen_at
             return claimed
 
@@ -115,6 +136,7 @@ class Claims:
             if claimed.taken:
                 return claimed.taken
         log_paths: dict[int, str] = {}
+        look = partial(_look, owner=owner, rules=rules, now=now, chain=chain, room=room)
         due = await self._database.read(look)
         while due:
             log_paths |= await self._decide(log_path, due)
@@ -124,12 +146,12 @@ class Claims:
             due = (claimed.undecided,)
         return ()
 
-    async def next_due(self, owner: Owner, *, chain: int | None = None) -> datetime | None:
+    async def next_due(self, owner: Owner, *, rules: EscalationRules, chain: int | None = None) -> datetime | None:
         """Return since or from when the first session of an owner's may start; ``None``: none is queued for it."""
         query = select(func.min(_WAITED_SINCE, type_=UtcDateTime())).where(_WAITS_FOR)
         if chain is not None:
             query = query.where(sessions.c.root_session_id == chain)
-        return await self._database.read(lambda connection: connection.execute(query, _place(owner)).scalar())
+        return await self._database.read(lambda connection: connection.execute(query, _claimer(owner, rules)).scalar())
 
     async def _decide(self, log_path: Callable[[int], str], session_ids: Sequence[int]) -> dict[int, str]:
         """Decide where some logs go, in a thread; one that does not come back in time is left to itself."""
@@ -172,6 +194,7 @@ class _Claim:
 
     def take(self, room: Capacity) -> _Claimed:
         """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
+        room = _left(self.connection, self.owner, self.rules, room)
         standing = holds_of(self.owner.node, holds.standing_now(self.connection, self.now))
         taken: Sequence[Session] = ()
         match admission(standing, self.now):
@@ -196,7 +219,7 @@ class _Claim:
             left = room.beside(taken, lowest_tier=lowest)
             if left.sessions <= 0 or self.undecided is not None or self.is_day_spent:
                 break
-            sought = {**_place(self.owner), "seen": session_id, "now": self.now, "chain": self.chain}
+            sought = {**_claimer(self.owner, self.rules), "seen": session_id, "now": self.now, "chain": self.chain}
             row = self.connection.execute(still_due, sought).one_or_none()
             if row is None:
                 self.gone.add(session_id)
@@ -246,7 +269,7 @@ class _Claim:
         If only higher ones are due, one of the lowest tier is queued.
         """
         lowest = self.rules.lowest
-        find = partial(_due_ids, self.connection, self.owner, self.now)
+        find = partial(_due_ids, self.connection, self.owner, self.rules, self.now)
         due = find(chain=self.chain, tiers=(lowest.number,), limit=_LOOK_AHEAD)
         if due or self.chain is not None or not find(chain=None, tiers=None):
             return due
@@ -266,9 +289,23 @@ def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetim
             holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
 
 
-def _place(owner: Owner) -> dict[str, object]:
-    """Return where an owner is, as the conditions of a claim name it."""
-    return {"site": owner.site, "node": owner.node}
+def _claimer(owner: Owner, rules: EscalationRules) -> dict[str, object]:
+    """Return who claims, where that is and which tiers it has, as the conditions of a claim name them."""
+    return {"claimer": owner.name, "site": owner.site, "node": owner.node, "highest": rules.max_tier}
+
+
+def _is_shared(rules: EscalationRules) -> bool:
+    """Return whether daemons have a limit together."""
+    return rules.most_of_site is not None or rules.most_in_all is not None
+
+
+def _left(connection: Connection, owner: Owner, rules: EscalationRules, room: Capacity) -> Capacity:
+    """Return what of a daemon's room the limits leave that it has with others."""
+    if not _is_shared(rules):
+        return room
+    at_work = connection.execute(_RUNNING, {"site": owner.site, "lowest": rules.lowest.number}).one()
+    room = room.within(rules.most_in_all, running=at_work.in_all, above=at_work.above)
+    return room.within(rules.most_of_site, running=at_work.of_site, above=at_work.above_of_site)
 
 
 @cache
@@ -289,23 +326,37 @@ def _ids(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
     return (
         select(sessions.c.id)
         .where(_due(of_chain=of_chain, of_tiers=of_tiers))
-        .order_by(_WAITED_SINCE, sessions.c.id)
+        .order_by(sessions.c.ranked_at, sessions.c.id)
         .limit(bindparam("limit", type_=Integer))
     )
+
+
+def _look(
+    connection: Connection, *, owner: Owner, rules: EscalationRules, now: datetime, chain: int | None, room: Capacity
+) -> Sequence[int]:
+    """Return the sessions that a claim may take, those first whose turn it is; none while a hold stands."""
+    left = _left(connection, owner, rules, room)
+    if left.sessions <= 0:
+        return ()
+    tiers = (rules.lowest.number,) if left.lowest_only else None
+    due = _due_ids(connection, owner, rules, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
+    standing = holds_of(owner.node, holds.standing(connection, now)) if due else ()
+    return due if due and admission(standing, now) is not Admission.CLOSED else ()
 
 
 def _due_ids(
     connection: Connection,
     owner: Owner,
+    rules: EscalationRules,
     now: datetime,
     *,
     chain: int | None,
     tiers: Sequence[int] | None,
     limit: int = 1,
 ) -> Sequence[int]:
-    """Return the sessions that a claim could find, those first that have waited longest."""
+    """Return the sessions that a claim could find, those first whose turn it is."""
     query = _ids(of_chain=chain is not None, of_tiers=tiers is not None)
-    sought = {**_place(owner), "now": now, "chain": chain, "tiers": tiers, "limit": limit}
+    sought = {**_claimer(owner, rules), "now": now, "chain": chain, "tiers": tiers, "limit": limit}
     rows = connection.execute(query, sought)
     return [row.id for row in rows]
 

@@ -22,6 +22,7 @@ from claudeops.domain.sessions import (
     Session,
     Status,
     Suppressed,
+    turn_of,
 )
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.tokens import CallState
@@ -79,6 +80,7 @@ def queued_values(
         "status": Status.QUEUED.value,
         "created_at": now,
         "not_before": new.not_before,
+        "ranked_at": turn_of(new.trigger, new.not_before or now),
         "budget_usd": new.budget_usd,
         "services": json_text(new.services) if new.services else None,
         "started_by": new.started_by,

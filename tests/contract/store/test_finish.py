@@ -103,6 +103,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "started_by": None,
         "site": None,
         "for_node": None,
+        "ranked_at": after(minutes=0.5),
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",

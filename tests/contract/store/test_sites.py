@@ -60,8 +60,8 @@ async def test_a_session_of_another_site_is_left_to_the_nodes_there(store: Store
 
     assert (there.site, anywhere.site, here.site) == ("harbour", None, "main")
     assert [await claimed_id(store), await claimed_id(store), await claimed_id(store)] == [anywhere.id, here.id, None]
-    assert await store.claims.next_due(OWNER) is None
-    assert await store.claims.next_due(HARBOUR) == NOW
+    assert await store.claims.next_due(OWNER, rules=RULES) is None
+    assert await store.claims.next_due(HARBOUR, rules=RULES) == NOW
     assert [await claimed_id(store, HARBOUR), await claimed_id(store, HARBOUR)] == [there.id, None]
 
 
@@ -86,7 +86,7 @@ async def test_a_conversation_goes_on_at_the_machine_that_has_its_log_alone(stor
 
     assert resumed.for_node == "cellar"
     assert await claimed_id(store) is None
-    assert await store.claims.next_due(OWNER) is None
+    assert await store.claims.next_due(OWNER, rules=RULES) is None
     assert await claimed_id(store, OTHER_OWNER) == resumed.id
 
 

@@ -171,13 +171,13 @@ async def test_a_notice_that_waits_for_later_is_looked_for_again(store: Store, s
 
 
 async def test_the_queue_says_when_its_next_session_may_start(store: Store) -> None:
-    assert await store.claims.next_due(OWNER) is None
+    assert await store.claims.next_due(OWNER, rules=RULES) is None
     later = NOW + timedelta(minutes=5)
     await store.queue.enqueue(wanted(not_before=later), rules=RULES, now=NOW)
-    assert await store.claims.next_due(OWNER) == later
+    assert await store.claims.next_due(OWNER, rules=RULES) == later
     await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
-    assert await store.claims.next_due(OWNER) == NOW
-    assert await store.claims.next_due(OWNER, chain=1) == later
+    assert await store.claims.next_due(OWNER, rules=RULES) == NOW
+    assert await store.claims.next_due(OWNER, rules=RULES, chain=1) == later
 
 
 async def test_only_what_others_write_changes_the_version(store: Store, sqlite: Database) -> None:

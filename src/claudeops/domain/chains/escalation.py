@@ -121,6 +121,8 @@ class EscalationRules(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"  # IANA name; of the maintenance windows
     holds_in_maintenance: bool = True  # False: the policy lets sessions act within maintenance windows
     with_windows: tuple[Service, ...] = ()  # the services that have maintenance windows
+    most_of_site: int | None = None  # sessions at once on all nodes of a site; None: unlimited
+    most_in_all: int | None = None  # likewise of all sites
     follow_up_seconds: float | None = None  # from an action to the next look at its service; None: nobody looks
 
     def within(self, estate: Estate) -> EscalationRules:

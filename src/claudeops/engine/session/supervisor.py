@@ -149,7 +149,7 @@ class Supervisor:
         if not self.may_claim():
             return LOOK_SECONDS
         try:
-            due_at = await self.claims.next_due(self.owner, chain=self.chain)
+            due_at = await self.claims.next_due(self.owner, rules=self.rules(), chain=self.chain)
         except StoreError:
             return LOOK_SECONDS  # the claim says so
         if due_at is None:

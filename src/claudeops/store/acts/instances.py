@@ -40,6 +40,7 @@ def register(connection: Connection, owner: Owner, now: datetime, **more: str) -
         "heartbeat": THEIR_NOW if has_clock(connection) else now,
         "node": owner.node or None,
         "site": owner.site or None,
+        "max_tier": owner.max_tier,
         "version": owner.version or None,
         "revision": HEAD,
     }

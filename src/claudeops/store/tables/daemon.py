@@ -92,6 +92,7 @@ instances: Final = Table(
     ),
     Column("node", Name, comment="the machine's name, `CLAUDEOPS_NODE`; null: its version does not say"),
     Column("site", Name, comment="where that is, `CLAUDEOPS_SITE`; null: its version does not say"),
+    Column("max_tier", Integer, comment="the highest tier that it runs; null: its version does not say"),
     Column("version", Name, comment="of claudeops; null: it does not say"),
     Column("revision", Name, comment="of the tables, which this version needs; null: it does not say"),
     Column(

@@ -176,13 +176,19 @@ sessions: Final = table(
         comment="the machine that alone may run it, as in `instances.node`, because it goes on with a conversation "
         "whose log is there; null: any machine of its site may",
     ),
+    Column(
+        "ranked_at",
+        UtcDateTime,
+        comment="by which the queue is ordered: when it is due, and later for a trigger of less haste; null: from "
+        "before revision 0037",
+    ),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     one_of("status", Status),
     one_of("outcome", Outcome),
     one_of("extraction_method", ExtractionMethod),
     one_of("decision_reason", DecisionReason),
     CheckConstraint("(status = 'ended') = (outcome IS NOT NULL)", name="ended_has_outcome"),
-    Index(None, "status", "not_before"),
+    Index(None, "status", "ranked_at", "id", "not_before"),
     Index(None, "root_session_id"),
     Index(None, "parent_session_id"),
     Index(None, "ended_at"),
