@@ -210,10 +210,13 @@ def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     }
 
 
+_STORED_HOLD: Final = msgspec.json.Decoder(_StoredHold)
+
+
 def _to_hold(row: TableRow) -> Hold:
     """Return a row as a hold; one whose value cannot be decoded is in force all the same."""
     try:
-        stored = msgspec.json.decode(row.value, type=_StoredHold)
+        stored = _STORED_HOLD.decode(row.value)
     except msgspec.DecodeError:
         stored = _StoredHold()
     return Hold(

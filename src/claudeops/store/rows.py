@@ -106,12 +106,15 @@ def to_past_check(row: TableRow) -> PastCheck:
     )
 
 
+_HANDOVER: Final = msgspec.json.Decoder(Handover)
+
+
 def to_handover(text: str | None) -> Handover | None:
     """Return a stored handover; text that cannot be decoded becomes its findings, so that nothing is lost."""
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Handover)
+        return _HANDOVER.decode(text)
     except msgspec.DecodeError:
         return Handover(reason=_UNREADABLE, findings=text)
 

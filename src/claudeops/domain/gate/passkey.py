@@ -91,6 +91,7 @@ class _ClientData(msgspec.Struct):
     origin: str
 
 
+_CLIENT_DATA: Final = msgspec.json.Decoder(_ClientData)
 _PRESENT_AND_VERIFIED: Final = 0b101
 _RP_ID_BYTES: Final = 32
 
@@ -98,7 +99,7 @@ _RP_ID_BYTES: Final = 32
 def content_fault(found: Assertion) -> str:
     """Return what an assertion does not say that it must say, as the end of a sentence; empty: nothing is missing."""
     try:
-        said = msgspec.json.decode(unpacked(found.client_data), type=_ClientData)
+        said = _CLIENT_DATA.decode(unpacked(found.client_data))
         data = unpacked(found.authenticator_data)
         is_its_challenge = unpacked(said.challenge) == found.challenge.digest
     except (msgspec.MsgspecError, ValueError):

@@ -147,9 +147,12 @@ def encoded(notice: Notice) -> str:
     return json_text(msgspec.to_builtins(notice))
 
 
+_NOTICE: Final = msgspec.json.Decoder(Notice)
+
+
 def decoded(payload: str) -> Notice | None:
     """Return a stored notice; ``None`` if it is not one of ours."""
     try:
-        return msgspec.json.decode(payload, type=Notice)
+        return _NOTICE.decode(payload)
     except msgspec.DecodeError:
         return None

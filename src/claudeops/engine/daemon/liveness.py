@@ -89,10 +89,13 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
     status: StatusFields | None = None  # of a daemon that lives, or hangs
 
 
+_STATUS: Final = msgspec.json.Decoder(StatusFields)
+
+
 def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liveness:
     """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, on the clock of the file."""
     try:
-        status = msgspec.json.decode(file.read_bytes(), type=StatusFields)
+        status = _STATUS.decode(file.read_bytes())
     except FileNotFoundError:
         says = (
             f"No daemon runs here, or it has only begun to start: there is no {file}. "

@@ -209,9 +209,12 @@ def _digest(binary: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+_RECORD: Final = msgspec.json.Decoder(_Record)
+
+
 def _read(record: Path) -> _Record:
     try:
-        return msgspec.json.decode(record.read_bytes(), type=_Record)
+        return _RECORD.decode(record.read_bytes())
     except (OSError, msgspec.DecodeError):
         return _Record()  # nothing is remembered, so every binary is tested again
 

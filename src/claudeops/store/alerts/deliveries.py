@@ -138,9 +138,12 @@ def first(connection: Connection, most: int) -> Sequence[TableRow]:
     return connection.execute(_FIRST, {"most": most}).all()
 
 
+_SENDER_BODY: Final = msgspec.json.Decoder(SenderBody)
+
+
 def understood(row: TableRow) -> Waiting:
     """Return a row of the queue as a value. Raises `msgspec.MsgspecError`."""
-    said = msgspec.json.decode(row.said, type=SenderBody)
+    said = _SENDER_BODY.decode(row.said)
     return Waiting(id=row.id, delivery_id=row.delivery_id, received_at=row.received_at, said=said)
 
 

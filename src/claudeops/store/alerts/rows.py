@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,6 +22,12 @@ from claudeops.store.rows import TableRow
 from claudeops.text import json_text, unique
 
 T = TypeVar("T")
+
+_TEXTS: Final = msgspec.json.Decoder(dict[str, str])
+_TIMES: Final = msgspec.json.Decoder(tuple[datetime, ...])
+_WITNESSES: Final = msgspec.json.Decoder(tuple[Witness, ...])
+_NAMES: Final = msgspec.json.Decoder(tuple[str, ...])
+_MATCHERS: Final = msgspec.json.Decoder(list[str])
 
 
 # --- alerts -----------------------------------------------------------------------------------------------
@@ -68,8 +74,8 @@ def to_state(row: TableRow) -> AlertState:
         service=row.service,
         severity=EventLevel(row.severity),
         status=AlertStatus(row.status),
-        labels=_decoded(row.labels, dict[str, str], {}),
-        annotations=_decoded(row.annotations, dict[str, str], {}),
+        labels=_decoded(row.labels, _TEXTS, {}),
+        annotations=_decoded(row.annotations, _TEXTS, {}),
         url=row.url,
         starts_at=row.starts_at,
         ends_at=row.ends_at,
@@ -78,7 +84,7 @@ def to_state(row: TableRow) -> AlertState:
         last_seen=row.last_seen,
         count=row._mapping["count"],  # noqa: SLF001 - SQLAlchemy's public name for it: `count` is a method of every row
         flips=row.flips,
-        changes=_decoded(row.changes, tuple[datetime, ...], ()),
+        changes=_decoded(row.changes, _TIMES, ()),
         flapping=row.flapping,
         why_asked_at=row.why_asked_at,
         contested_at=row.contested_at,
@@ -132,14 +138,14 @@ def to_incident(row: TableRow) -> Incident:
         acked_at=row.acked_at,
         resolved_at=row.resolved_at,
         reopened=row.reopened,
-        witnesses=_decoded(row.witnesses, tuple[Witness, ...], ()),
+        witnesses=_decoded(row.witnesses, _WITNESSES, ()),
         root_session_id=row.root_session_id,
     )
 
 
 def services_of(text: str | None) -> tuple[str, ...]:
     """Return the services of an incident's row."""
-    return () if text is None else unique(_decoded(text, tuple[str, ...], ()))
+    return () if text is None else unique(_decoded(text, _NAMES, ()))
 
 
 # --- silences ---------------------------------------------------------------------------------------------
@@ -154,7 +160,7 @@ def to_silence(row: TableRow) -> Silence:
     """Return a ``silences`` row as a value."""
     return Silence(
         id=row.id,
-        matchers=read_matchers(_decoded(row.matchers, list[str], [])),
+        matchers=read_matchers(_decoded(row.matchers, _MATCHERS, [])),
         starts_at=row.starts_at,
         ends_at=row.ends_at,
         created_by=row.created_by,
@@ -164,8 +170,9 @@ def to_silence(row: TableRow) -> Silence:
     )
 
 
-def _decoded(text: str, kind: type[T], otherwise: T) -> T:
+def _decoded(text: str, decoder: msgspec.json.Decoder[Any], otherwise: T) -> T:
     try:
-        return msgspec.json.decode(text, type=kind)
+        found: T = decoder.decode(text)
     except msgspec.MsgspecError:
         return otherwise
+    return found

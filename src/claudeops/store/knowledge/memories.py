@@ -182,10 +182,13 @@ def to_known_memory(row: TableRow) -> KnownMemory:
     )
 
 
+_EVIDENCE: Final = msgspec.json.Decoder(Evidence)
+
+
 def _to_evidence(text: str | None) -> Evidence:
     """Return stored evidence; text that cannot be decoded counts as none."""
     try:
-        return NO_EVIDENCE if text is None else msgspec.json.decode(text, type=Evidence)
+        return NO_EVIDENCE if text is None else _EVIDENCE.decode(text)
     except msgspec.MsgspecError:
         return NO_EVIDENCE
 

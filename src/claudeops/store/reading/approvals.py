@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -150,10 +150,13 @@ def input_of(approval: Approval) -> dict[str, Any]:
     return given if isinstance(given, dict) else {"input": approval.input or ""}
 
 
+_SCRIPTS: Final = msgspec.json.Decoder(tuple[CalledScript, ...])
+
+
 def scripts_of(approval: Approval) -> tuple[CalledScript, ...]:
     """Return the scripts of a call as they are kept; none where they cannot be read."""
     try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[CalledScript, ...])
+        return _SCRIPTS.decode(approval.scripts or "[]")
     except msgspec.MsgspecError:
         return ()
 

@@ -326,8 +326,11 @@ def _input(approval: Approval) -> dict[str, object]:
     return given if isinstance(given, dict) else {"input": approval.input or ""}
 
 
+_SCRIPTS: Final = msgspec.json.Decoder(tuple[CalledScript, ...])
+
+
 def _scripts(approval: Approval) -> Sequence[CalledScript]:
     try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[CalledScript, ...])
+        return _SCRIPTS.decode(approval.scripts or "[]")
     except msgspec.MsgspecError:
         return ()
