@@ -102,7 +102,8 @@ class Roles:
             return
         began = self.clock.since_boot()
         try:
-            with anyio.fail_after(RENEW_SECONDS):
+            # A stop waits for it: a lease that is taken after the departure is nobody's until its end.
+            with anyio.fail_after(RENEW_SECONDS, shield=True):
                 found = await self.leases.take(self._roles, self.owner, alone=self.alone)
         except TimeoutError:
             self._trouble.failed(DatabaseUnavailableError("the database did not renew the leases in time."))

@@ -292,6 +292,35 @@ async def test_daemon_that_starts_while_the_database_is_away_takes_its_roles_lat
         tasks.cancel_scope.cancel()
 
 
+async def test_stop_waits_for_a_renewal_that_would_end_after_the_departure(sqlite: Database) -> None:
+    begun, goes_on, ends = anyio.Event(), anyio.Event(), list[str]()
+    async with opened(sqlite) as store:
+        leases = LeasesOfTest(store.leases)
+        roles = Roles(leases=leases, owner="node", clock=BootClock(), log=logs.get_logger(), alone=False)
+
+        async def slow(*given: object, **named: object) -> Mapping[str, Lease]:
+            begun.set()
+            await goes_on.wait()
+            found = await Leases.take(leases, *given, **named)  # type: ignore[arg-type]
+            ends.append("renewal")
+            return found
+
+        async def run() -> None:
+            try:
+                await roles.run([FleetRole(name=SCHEDULES)])
+            finally:
+                ends.append("daemon")
+
+        leases.take = slow  # type: ignore[method-assign]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+            goes_on.set()
+
+    assert ends == ["renewal", "daemon"]
+
+
 async def test_daemon_that_stops_leaves_no_lease(database: Database) -> None:
     async with opened(database) as store:
         await store.leases.take((SCHEDULES, NOTICES), OWNER.name)
