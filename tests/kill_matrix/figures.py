@@ -23,6 +23,7 @@ class Figures:
     """A run in numbers."""
 
     trials: int
+    nodes: str  # how many, and on which kind of database
     real: int  # trials with the real CLI
     reached: frozenset[str]  # points at which somebody was struck
     victims: Mapping[str, int]  # strikes, by who was struck
@@ -39,6 +40,7 @@ class Figures:
         strikes = [strike for verdict in verdicts for strike in verdict.struck]
         return cls(
             trials=len(verdicts),
+            nodes=", ".join(sorted({f"{each.plan.nodes} ({each.plan.database})" for each in verdicts})),
             real=sum(verdict.plan.cli is Cli.REAL for verdict in verdicts),
             reached=frozenset(strike.label for strike in strikes if strike.label is not None),
             victims=Counter(strike.who for strike in strikes),
@@ -63,6 +65,7 @@ class Figures:
         return "\n".join(
             (
                 f"{self.trials} trials, {self.real} with the real CLI, in {self.seconds:.0f} s; {self.failed} failed",
+                f"nodes: {self.nodes}",
                 f"points reached: {len(self.reached)} of {len(POINTS)}; not: {', '.join(self.unreached) or 'none'}",
                 f"strikes: {_counted(self.victims)}; {self.timed} of them at random times",
                 f"sessions: {_counted(self.outcomes)}",
@@ -79,6 +82,7 @@ class Figures:
         tokens, faults = self.tokens, self.faults
         cells = (
             f"{datetime.now(UTC):%Y-%m-%d}",
+            self.nodes,
             f"{self.trials} ({self.real} real CLI)",
             f"{len(self.reached)} of {len(POINTS)}",
             f"{sum(self.victims.values())} ({_counted(self.victims)}; {self.timed} at random times)",

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,14 +50,15 @@ class Zygote:
         self.ready = anyio.Event()
 
     async def fork(
-        self, *, environment: Mapping[str, str], directory: Path, output: Path, strike: Strike | None
+        self, *, environment: Mapping[str, str], directory: Path, trial: Path, output: Path, strikes: Sequence[Strike]
     ) -> Daemon:
-        """Start a daemon in ``directory``; its log goes to ``output``."""
+        """Start a daemon in ``directory``; its log goes to ``output``, and what strikes it into that of the trial."""
         order = {
             "environment": dict(environment),
             "directory": str(directory),
+            "trial": str(trial),
             "output": str(output),
-            "strike": None if strike is None else strike.document(),
+            "strikes": [strike.document() for strike in strikes],
         }
         async with self._turn:
             answered = anyio.Event()

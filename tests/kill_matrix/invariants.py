@@ -9,11 +9,13 @@ from typing import Final
 import sqlalchemy as sa
 
 from claudeops.domain.actions import NO_RESULT_SEEN
+from claudeops.store.connection.engines import parse_url
 from claudeops.store.verify import verify
+from kill_matrix.course import Course
+from kill_matrix.databases import Row
 from kill_matrix.left import strays_at_last
 from kill_matrix.plan import Cli
-from kill_matrix.records import Records, Row
-from kill_matrix.trial import Course
+from kill_matrix.records import Records
 from kill_matrix.world import BROKEN, HEARD, MODELS, PINGED_AT, WELL, World
 
 _QUIET: Final = frozenset({"debug", "info", "warning"})
@@ -21,6 +23,10 @@ _NO_COST: Final = 1e-9  # US dollars, for sums of floating-point numbers
 
 # Of what is logged as an error after a kill, this belongs to it.
 _TO_BE_EXPECTED: Final = frozenset({"model_call_refused"})
+
+_WHERE_OTHERS_WRITE: Final = frozenset({"database_unavailable", "tool_call_unrecorded"})
+"""Nodes wait 5 s for each other's turn to write: longer than one that stands still has it, and less than the writers of
+a busy machine may take together. What is not recorded then is tried again, or was a no."""
 
 
 def check(records: Records, course: Course) -> Iterator[str]:
@@ -31,7 +37,7 @@ def check(records: Records, course: Course) -> Iterator[str]:
     if not world.database.exists():
         yield "there is no database"
         return
-    if (found := records.integrity()) != "ok":
+    if found := world.database.damage():
         yield f"the database file is damaged: {found}"
     for row in records.sessions:
         yield from _ended(row)
@@ -48,18 +54,21 @@ def check(records: Records, course: Course) -> Iterator[str]:
 
 
 def _processes(world: World) -> Iterator[str]:
-    for stray in strays_at_last(world):
-        yield f"stray: a process was left: {stray}"
-    for workspace in world.sessions.glob("*"):
-        yield f"stray: the workspace {workspace.name} was left"
+    for machine in world.machines:
+        for stray in strays_at_last(machine):
+            yield f"stray: a process was left: {stray}"
+    for machine in world.machines:
+        for workspace in machine.sessions.glob("*"):
+            yield f"stray: the workspace {workspace.name} was left"
 
 
 def _daemons(records: Records, course: Course) -> Iterator[str]:
     for status in course.stops:
         if status != 0:
             yield f"a daemon that was asked to stop ended with status {status}"
+    expected = _TO_BE_EXPECTED | (_WHERE_OTHERS_WRITE if records.world.plan.nodes > 1 else frozenset())
     for line in records.told():
-        if line.get("level") not in _QUIET and line.get("event") not in _TO_BE_EXPECTED:
+        if line.get("level") not in _QUIET and line.get("event") not in expected:
             yield f"a daemon said {line.get('event') or line.get('text')}: {line.get('error') or ''}"
 
 
@@ -180,8 +189,8 @@ def _fires(records: Records) -> Iterator[str]:
     if records.world.plan.soon and len(records.rows("schedule_fires")) > 1:
         yield f"twice: daemons that came within the interval fired {len(records.rows('schedule_fires'))} times"
     asked = sum(row["trigger"] == "api" for row in records.sessions)
-    if asked != records.world.plan.queued:
-        yield f"lost: {records.world.plan.queued} chains were asked for, and there are {asked}"
+    if asked != records.world.asked:
+        yield f"lost: {records.world.asked} chains were asked for, and there are {asked}"
 
 
 def _probes(records: Records) -> Iterator[str]:
@@ -237,7 +246,7 @@ def _logs(records: Records) -> Iterator[str]:
 
 
 def _audit(world: World) -> Iterator[str]:
-    engine = sa.create_engine(f"sqlite:///{world.database}", poolclass=sa.NullPool)
+    engine = sa.create_engine(parse_url(world.database.url), poolclass=sa.NullPool)
     with engine.connect() as connection:
         for fault in verify(connection).faults:
             yield f"audit: {fault.message}"

@@ -12,8 +12,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.settings.files import packaged
-from claudeops.store.migrate import migrate
+from kill_matrix.databases import DatabaseKind, Templates, templates
 from kill_matrix.forks import Zygote, zygote
 from kill_matrix.invariants import check
 from kill_matrix.plan import Plan, Strike
@@ -49,23 +48,23 @@ class Matrix:
     async def run(self, plans: Iterable[Plan]) -> Sequence[Verdict]:
         """Run trials; return their verdicts in the order in which they ended."""
         verdicts: list[Verdict] = []
-        template = self.directory / "template.db"
-        migrate(f"sqlite:///{template}", migrations_dir=packaged("migrations"), backup_dir=self.directory)
+        plans = tuple(plans)
         waiting = enumerate(plans)
 
-        async def work(daemons: Zygote) -> None:
+        async def work(daemons: Zygote, made: Templates) -> None:
             for number, plan in waiting:
-                verdict = await self._judged(plan, self.directory / f"{number:05d}", daemons, template)
+                verdict = await self._judged(plan, self.directory / f"{number:05d}", daemons, made)
                 self.tell(verdict)
                 verdicts.append(verdict)
 
-        async with zygote() as daemons, anyio.create_task_group() as tasks:
-            for _ in range(self.at_once):
-                tasks.start_soon(work, daemons)
+        with templates(self.directory, [DatabaseKind(plan.database) for plan in plans]) as made:
+            async with zygote() as daemons, anyio.create_task_group() as tasks:
+                for _ in range(self.at_once):
+                    tasks.start_soon(work, daemons, made)
         return verdicts
 
-    async def _judged(self, plan: Plan, root: Path, daemons: Zygote, template: Path) -> Verdict:
-        course, world, traffic = await run_trial(plan, root, daemons, template)
+    async def _judged(self, plan: Plan, root: Path, daemons: Zygote, made: Templates) -> Verdict:
+        course, world, traffic = await run_trial(plan, root, daemons, made)
         records = Records(world)
         faults = [*course.faults, *check(records, course), *check_tokens(records, traffic)]
         verdict = Verdict(
@@ -82,12 +81,14 @@ class Matrix:
             (left / "faults.txt").write_text("\n".join(faults), encoding="utf-8")
         else:
             shutil.rmtree(root)
+        world.database.remove()
         return verdict
 
 
-def known_plans(path: Path = KNOWN) -> list[Plan]:
-    """Return the plans that failed once."""
-    return [Plan.from_document(json.loads(line)["plan"]) for line in path.read_text(encoding="utf-8").splitlines()]
+def known_plans(path: Path = KNOWN, *, kind: DatabaseKind | None = None) -> list[Plan]:
+    """Return the plans that failed once; ``kind``: on one kind of database alone."""
+    plans = [Plan.from_document(json.loads(line)["plan"]) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [plan for plan in plans if kind is None or plan.database == kind]
 
 
 def keep(verdict: Verdict, path: Path = KNOWN) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, Self
 
+from claudeops.structs import replace
 from kill_matrix.points import POINTS, Phase, Point
 from kill_matrix.victims import SessionProcess, Victims
 
@@ -28,6 +29,11 @@ _ANSWERED: Final = frozenset(label for label in _FOLLOWING if "by probes" in lab
 _MIGRATING: Final = frozenset(point.label for point in POINTS if "migration" in point.place.label)
 _HIDING: Final = 0.05
 _SOON: Final = 0.3
+_RETURNING: Final = 0.5
+_PAUSED: Final = 0.2
+_PAUSE_SECONDS: Final = (0.5, 4.0, 4.0, 18.0)
+"""Shorter than anything; longer than a transaction may stand still (3 s); longer than the lease of a role (15 s)."""
+
 _ONCE: Final = ("chain", "change", "failures", "planned", "answer")
 """What a trial has once: a change, its failures in the queue, its chain, the look at what that has changed, and what
 was found by it. A daemon that is asked to stop there may well finish it, and leave nothing to the next one."""
@@ -63,11 +69,12 @@ class Blow(StrEnum):
     TERM = "SIGTERM"
     INT = "SIGINT"
     TWICE = "SIGTERM and SIGINT"
+    PAUSE = "SIGSTOP"  # and after some seconds SIGCONT
 
     @property
     def is_polite(self) -> bool:
         """Whether it is a request, after which a daemon ends by itself, with status 0."""
-        return self is not Blow.KILL
+        return self not in {Blow.KILL, Blow.PAUSE}
 
     @property
     def signals(self) -> Sequence[signal.Signals]:
@@ -84,6 +91,7 @@ class Strike:
     label: str | None = None  # of the point; None: after a time
     visit: int = 1  # so many times a daemon comes to the point before it is struck there
     after_seconds: float = 0.0  # since the start of that daemon
+    seconds: float = 0.0  # for which it stands still, if it is not killed
 
     @classmethod
     def from_document(cls, document: object) -> Self | None:
@@ -115,7 +123,7 @@ class Strike:
     @property
     def who(self) -> str:
         """Return who is struck, and by what where that is no SIGKILL."""
-        return f"{self.victims} by {self.blow}" if self.blow.is_polite else self.victims.value
+        return self.victims.value if self.blow is Blow.KILL else f"{self.victims} by {self.blow}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +143,9 @@ class Plan:
     drain: int = 60  # seconds
     watched: bool = False  # probes look at three services, of which one is down
     follows: bool = False  # somebody looks again at what was changed
+    nodes: int = 1  # daemons that work on the database at the same time
+    database: str = "sqlite"  # as `DatabaseKind` has it
+    returns: bool = True  # of several nodes: one that has died is back at once; else when the others have settled all
     strikes: tuple[Strike, ...]  # one for each daemon; the last daemon is not struck
 
     @classmethod
@@ -152,7 +163,8 @@ class Plan:
     def __str__(self) -> str:
         struck = ", then ".join(map(str, self.strikes))
         told = f"seed {self.seed}: {self.cli} CLI, isolation {self.isolation}, {self.tiers} tiers, {self.queued} queued"
-        return f"{told}; {struck}"
+        nodes = "" if self.nodes == 1 else f", {self.nodes} nodes" + ("" if self.returns else ", back late")
+        return f"{told}, {self.database}{nodes}; {struck}"
 
 
 def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
@@ -194,6 +206,34 @@ def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
 
 def _is_struck(strikes: Sequence[Strike], labels: frozenset[str]) -> bool:
     return any(strike.label in labels for strike in strikes)
+
+
+# --- of several nodes -------------------------------------------------------------------------------------
+
+
+def fleet_plan_of(seed: int, nodes: int, *, real_cli: bool | None = None) -> Plan:
+    """Return the trial of a seed with several nodes, which need PostgreSQL; in some a daemon is stopped a while.
+
+    No due time is missed, because one that lives is there; a chain is asked for with each strike instead.
+    """
+    plan, dice = plan_of(seed, real_cli=real_cli), random.Random(f"{nodes} nodes, {seed}")  # noqa: S311 - as above
+    return replace(
+        plan,
+        nodes=nodes,
+        database="postgresql",
+        strikes=tuple(_paused(strike, dice) for strike in plan.strikes),
+        returns=dice.random() < _RETURNING,
+        hides=False,
+        soon=True,
+    )
+
+
+def _paused(strike: Strike, dice: random.Random) -> Strike:
+    """Return a strike by which, sometimes, a daemon stands still instead of being killed."""
+    is_paused, seconds = dice.random() < _PAUSED, dice.choice(_PAUSE_SECONDS)
+    if strike.blow is not Blow.KILL or strike.victims is not Victims.DAEMON or not is_paused:
+        return strike
+    return replace(strike, blow=Blow.PAUSE, seconds=seconds)
 
 
 # --- polite ones ------------------------------------------------------------------------------------------

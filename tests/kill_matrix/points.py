@@ -6,6 +6,7 @@ they are; only in the process that is to be struck stands something in front of 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib
 import inspect
@@ -14,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kill_matrix.plan import Strike  # which is planned from the points
 
 STRUCK: Final = "struck"
-"""A file beside the trial's other ones; each strike at a place adds its label, a line."""
+"""A file beside the trial's other ones; each strike adds a line."""
 
 T = TypeVar("T")
 
@@ -194,21 +195,26 @@ POINTS: Final = tuple(Point(place, moment) for place in PLACES for moment in pla
 BY_LABEL: Final = {point.label: point for point in POINTS}
 
 
-def arm(strike: Strike | None, directory: Path) -> None:
+def arm(strikes: Sequence[Strike], directory: Path) -> None:
     """Prepare this process to be struck as planned; ``directory`` is where the trial lives.
 
-    Strikes that come after a time are dealt from outside.
+    Strikes come one after the other, each of them once, whichever process comes by first. Those that come after a time
+    are dealt from outside.
     """
-    if strike is None or strike.label is None:
-        return
-    point = BY_LABEL[strike.label]
+    for number, strike in enumerate(strikes):
+        if strike.label is not None:
+            _arm(number, strike, BY_LABEL[strike.label], directory)
+
+
+def _arm(number: int, strike: Strike, point: Point, directory: Path) -> None:
     owner, name = find(point.place.target)
     visits, turn = itertools.count(1), threading.Lock()
 
     def come_by() -> None:
         with turn:
-            if next(visits) == strike.visit:
-                _deal(strike, directory)
+            is_its_turn = len(dealt(directory)) == number and next(visits) >= strike.visit
+            if is_its_turn and claim(directory, number, point.label):
+                _deal(strike)
 
     call = inspect.getattr_static(owner, name)
     if point.place.uncommitted:
@@ -216,6 +222,24 @@ def arm(strike: Strike | None, directory: Path) -> None:
         return
     for place in _callers(owner, name, call):
         setattr(place, name, _guarded(call, point.moment, come_by))
+
+
+def dealt(directory: Path) -> list[str]:
+    """Return what each strike of a trial came to, as far as they have come: a point's label, or what else."""
+    try:
+        return (directory / STRUCK).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def claim(directory: Path, number: int, word: str) -> bool:
+    """Note what a strike came to; ``False``: somebody else was first, or it is not its turn."""
+    with (directory / STRUCK).open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if len(dealt(directory)) != number:
+            return False
+        file.write(f"{word}\n")
+        return True
 
 
 def find(target: str) -> tuple[object, str]:
@@ -287,9 +311,7 @@ def _uncommitted(call: Callable[..., Awaitable[object]], come_by: Callable[[], N
     return called
 
 
-def _deal(strike: Strike, directory: Path) -> None:
-    with (directory / STRUCK).open("a", encoding="utf-8") as told:
-        told.write(f"{strike.label}\n")
+def _deal(strike: Strike) -> None:
     for pid in strike.hits(session_processes(os.getpid())):
         os.kill(pid, signal.SIGKILL)
     if strike.hits_daemon:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import psutil
 
-from kill_matrix.world import World
-
-Row = dict[str, object]
+from kill_matrix.databases import Row
+from kill_matrix.world import Machine, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +49,7 @@ class Records:
     def rows(self, table: str) -> list[Row]:
         """Return a table in the order of its rows."""
         if table not in self._tables:
-            with closing(sqlite3.connect(self.world.database)) as connection:
-                connection.row_factory = sqlite3.Row
-                found = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")  # noqa: S608 - names of ours
-                self._tables[table] = [dict(row) for row in found]
+            self._tables[table] = self.world.database.table(table)
         return self._tables[table]
 
     def of_session(self, table: str, session_id: object) -> list[Row]:
@@ -79,21 +73,16 @@ class Records:
     @cached_property
     def log_files(self) -> set[str]:
         """Every log that there is."""
-        return {str(path) for path in self.world.results.glob("*.ndjson")}
+        return {str(path) for machine in self.world.machines for path in machine.results.glob("*.ndjson")}
 
     def told(self) -> Iterator[Mapping[str, object]]:
         """Yield the lines of the daemons' own logs; what is no JSON is a line with ``text`` alone."""
-        for output in sorted(self.world.root.glob("daemon-*.log")):
+        for output in sorted(self.world.root.glob("**/daemon-*.log")):
             for line in output.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     yield json.loads(line)
                 except ValueError:
                     yield {"level": "none", "text": line}
-
-    def integrity(self) -> str:
-        """Return what SQLite says of the file."""
-        with closing(sqlite3.connect(self.world.database)) as connection:
-            return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
 
 
 def read_log(path: Path) -> SessionLog:
@@ -113,13 +102,13 @@ def read_log(path: Path) -> SessionLog:
     return SessionLog(exists=True, lines=lines, broken=broken)
 
 
-def strays(world: World) -> list[str]:
-    """Return the processes that carry a mark of the trial's sessions, or work below its directory."""
-    mark = f"CLAUDEOPS_SESSION_MARK={world.sessions}#".encode()
+def strays(machine: Machine) -> list[str]:
+    """Return the processes that carry a mark of a node's sessions, or work below its directory."""
+    mark = f"CLAUDEOPS_SESSION_MARK={machine.sessions}#".encode()
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
             marked = mark in Path(f"/proc/{process.pid}/environ").read_bytes()
-            if marked or process.cwd().startswith(f"{world.root}/"):
+            if marked or process.cwd().startswith(f"{machine.root}/"):
                 found.append(f"{process.pid} {' '.join(process.cmdline())[:120]}")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -13,21 +13,31 @@ from typing import Protocol
 import pytest
 
 from claudeops.scripted_api.requests import Traffic
-from claudeops.settings.files import packaged
-from claudeops.store.migrate import migrate
 from claudeops.structs import replace
 from kill_matrix.command import REFERENCE
+from kill_matrix.course import Course
+from kill_matrix.databases import DatabaseKind, SqliteDatabase, Templates, templates
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.forks import Zygote, zygote
 from kill_matrix.invariants import check
-from kill_matrix.left import left_behind
+from kill_matrix.left import left_behind, left_beside
 from kill_matrix.matrix import Verdict, keep, known_plans
-from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, Blow, Cli, Plan, Strike, plan_of, polite_plan_of
-from kill_matrix.points import PLACES, POINTS, Place, find
+from kill_matrix.plan import (
+    POLITE_ROUND,
+    POLITE_ROUNDS,
+    Blow,
+    Cli,
+    Plan,
+    Strike,
+    fleet_plan_of,
+    plan_of,
+    polite_plan_of,
+)
+from kill_matrix.points import PLACES, POINTS, Place, claim, dealt, find
 from kill_matrix.records import Records
 from kill_matrix.suite import ATTEMPTS, until_struck
 from kill_matrix.tokens import Sums, check_tokens
-from kill_matrix.trial import Course, run_trial
+from kill_matrix.trial import run_trial
 from kill_matrix.victims import Victims
 
 
@@ -45,15 +55,13 @@ async def daemons() -> AsyncIterator[Zygote]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("template")
-    file = directory / "template.db"
-    migrate(f"sqlite:///{file}", migrations_dir=packaged("migrations"), backup_dir=directory)
-    return file
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Templates]:
+    with templates(tmp_path_factory.mktemp("template"), [DatabaseKind.SQLITE]) as made:
+        yield made
 
 
 @pytest.fixture
-def trial(tmp_path: Path, daemons: Zygote, template: Path) -> RunTrial:
+def trial(tmp_path: Path, daemons: Zygote, template: Templates) -> RunTrial:
     async def run(*strikes: Strike, watched: bool = False, follows: bool = False) -> tuple[Course, Records, Traffic]:
         plan = Plan(
             seed=0,
@@ -97,7 +105,8 @@ def test_a_seed_is_the_same_trial_every_time_and_a_plan_can_be_kept() -> None:
     for seed in range(-POLITE_ROUND * POLITE_ROUNDS, 200):
         plan = plan_of(seed)
         assert plan == plan_of(seed)
-        assert Plan.from_document(json.loads(json.dumps(plan.document()))) == plan
+        for each in (plan, fleet_plan_of(seed, 2)):
+            assert Plan.from_document(json.loads(json.dumps(each.document()))) == each
 
 
 def test_the_plans_that_failed_once_can_still_be_run() -> None:
@@ -142,20 +151,60 @@ LEFT = {
 async def test_what_a_daemon_leaves_that_stopped_in_good_order_is_seen(trial: RunTrial) -> None:
     _, records, _ = await trial()
     world, nothing = records.world, frozenset[tuple[int, int]]()
-    assert list(left_behind(world, 4711, nothing)) == []
-    whole = world.database.read_bytes()
+    (machine,) = world.machines
+    assert list(left_behind(world, machine, 4711, nothing)) == []
+    whole = _file(records).read_bytes()
     for sentence, damage in LEFT.items():
-        with closing(sqlite3.connect(world.database)) as connection:
+        with closing(sqlite3.connect(_file(records))) as connection:
             connection.execute(damage)
             connection.commit()
-        found = list(left_behind(world, 4711, nothing))
+        found = list(left_behind(world, machine, 4711, nothing))
         assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
-        world.database.write_bytes(whole)
-    (world.root / "state" / "daemon.json").write_text('{"pid": 4711}', encoding="utf-8")
-    (world.sessions / "session-1").mkdir(parents=True)
-    told = [fault.partition(",")[0] for fault in left_behind(world, 4711, nothing)]
+        _file(records).write_bytes(whole)
+    (machine.state / "daemon.json").write_text('{"pid": 4711}', encoding="utf-8")
+    (machine.sessions / "session-1").mkdir(parents=True)
+    told = [fault.partition(",")[0] for fault in left_behind(world, machine, 4711, nothing)]
     assert told == ["left: daemon.json", "left: the workspace session-1"]
-    assert len(list(left_behind(world, 4712, nothing))) == 1, "that of a daemon that was killed before"
+    assert len(list(left_behind(world, machine, 4712, nothing))) == 1, "that of a daemon that was killed before"
+
+
+async def test_what_a_node_leaves_while_others_live_is_seen(trial: RunTrial) -> None:
+    _, records, _ = await trial()
+    world = records.world
+    (machine,) = world.machines
+    assert list(left_beside(world, machine, 1)) == []
+    whole = _file(records).read_bytes()
+    for sentence, damage in LEFT.items():
+        world.database.execute(damage)
+        found = list(left_beside(world, machine, 1))
+        # A service is a chain's, whichever daemon runs that.
+        assert any(fault.startswith(sentence) for fault in found) is ("service:" not in sentence), f"{damage}: {found}"
+        _file(records).write_bytes(whole)
+    world.database.execute(LEFT["left: the daemon node is on record"])
+    world.database.execute("UPDATE leases SET owner = 'node'")
+    world.database.execute("UPDATE sessions SET owner = 'node', status = 'running', outcome = NULL, ended_at = NULL")
+    assert list(left_beside(world, machine, 2)) == [], "it is another one's, which lives or is to be taken over from"
+
+
+@pytest.mark.postgres
+async def test_strike_is_dealt_once_whichever_daemon_comes_by_and_the_other_one_goes_on(
+    tmp_path: Path, daemons: Zygote
+) -> None:
+    strike = Strike(victims=Victims.DAEMON, label="after gate's answer")
+    plan = replace(fleet_plan_of(0, 2), cli=Cli.STAND_IN, isolation="none", strikes=(strike,), returns=False)
+    with templates(tmp_path, [DatabaseKind.POSTGRESQL]) as made:
+        course, world, traffic = await run_trial(plan, tmp_path / "trial", daemons, made)
+        records = Records(world)
+        assert _faults(course, records, traffic) == []
+        assert (course.struck, course.daemons, course.stops) == ([strike], 3, [0, 0])
+        assert [row["trigger"] for row in records.sessions if row["outcome"] == "lost"] != []
+        assert len({Path(str(row["log_path"])).parent for row in records.sessions}) == 2, "each has logs of its own"
+        world.database.remove()
+
+
+def test_of_those_that_come_by_at_once_one_is_struck(tmp_path: Path) -> None:
+    claims = [claim(tmp_path, number, word) for number, word in ((0, "here"), (0, "there"), (2, "later"), (1, "next"))]
+    assert (claims, dealt(tmp_path)) == ([True, False, False, True], ["here", "next"])
 
 
 DAMAGE = {
@@ -179,14 +228,14 @@ DAMAGE = {
 async def test_what_is_wrong_afterwards_is_seen(trial: RunTrial) -> None:
     course, records, traffic = await trial()
     assert _faults(course, records, traffic) == []
-    whole = records.world.database.read_bytes()
+    whole = _file(records).read_bytes()
     for sentence, damage in DAMAGE.items():
-        with closing(sqlite3.connect(records.world.database)) as connection:
+        with closing(sqlite3.connect(_file(records))) as connection:
             connection.execute(damage)
             connection.commit()
         found = _faults(course, Records(records.world), traffic)
         assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
-        records.world.database.write_bytes(whole)
+        _file(records).write_bytes(whole)
 
 
 PROBING_DAMAGE = {
@@ -209,13 +258,13 @@ PROBING_DAMAGE = {
 async def test_what_is_wrong_with_probes_and_follow_ups_afterwards_is_seen(trial: RunTrial) -> None:
     course, records, traffic = await trial(watched=True, follows=True)
     assert _faults(course, records, traffic) == []
-    whole = records.world.database.read_bytes()
+    whole = _file(records).read_bytes()
     for sentence, damage in PROBING_DAMAGE.items():
-        with closing(sqlite3.connect(records.world.database)) as connection:
+        with closing(sqlite3.connect(_file(records))) as connection:
             connection.executescript(damage)
         found = _faults(course, Records(records.world), traffic)
         assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
-        records.world.database.write_bytes(whole)
+        _file(records).write_bytes(whole)
 
 
 @pytest.mark.parametrize("misses", range(ATTEMPTS))
@@ -263,6 +312,11 @@ def test_a_trial_that_failed_is_kept_once(tmp_path: Path) -> None:
 
 def _verdict(*faults: str) -> Verdict:
     return Verdict(plan=plan_of(7), struck=(), faults=faults, outcomes=Counter(), daemons=1, tokens=Sums(), seconds=1.0)
+
+
+def _file(records: Records) -> Path:
+    assert isinstance(records.world.database, SqliteDatabase)
+    return records.world.database.file
 
 
 def _faults(course: Course, records: Records, traffic: Traffic) -> list[str]:

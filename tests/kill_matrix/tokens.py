@@ -15,8 +15,9 @@ from typing import Final
 from claudeops.domain.spending.prices import price_of
 from claudeops.domain.spending.tokens import TokenUsage
 from claudeops.scripted_api.requests import RequestKind, Served, Traffic
+from kill_matrix.databases import Row
 from kill_matrix.plan import Cli
-from kill_matrix.records import Records, Row
+from kill_matrix.records import Records
 
 _SLACK_USD: Final = 1e-9
 _KINDS: Final = (

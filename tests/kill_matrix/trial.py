@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sqlite3
 import time
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +15,16 @@ import anyio
 
 from claudeops.scripted_api.requests import Traffic
 from claudeops.scripted_api.server import serve
+from kill_matrix.course import FIRES, TOLD, UNANSWERED, UNFINISHED, Course, count_of
+from kill_matrix.databases import Templates
+from kill_matrix.fleet import FleetRun
 from kill_matrix.forks import Daemon, Zygote
 from kill_matrix.left import left_behind, running
 from kill_matrix.plan import Plan, Strike
 from kill_matrix.points import STRUCK
 from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
-from kill_matrix.world import PROBES, World
+from kill_matrix.world import PROBES, Machine, World
 from support.operating import DUMMY_KEY
 from support.waiting import PATIENCE_SECONDS, hears, until
 
@@ -31,32 +33,12 @@ _KILLED: Final = -signal.SIGKILL
 
 _HIDDEN_WHILE: Final = {2: True, 3: False}  # by the number of the daemon that is about to start
 
-_FIRES: Final = "SELECT count(*) FROM schedule_fires"
-_UNFINISHED: Final = "SELECT count(*) FROM sessions WHERE status <> 'ended'"
-_UNANSWERED: Final = "SELECT count(*) FROM cooldown_actions WHERE follow_up_at IS NOT NULL AND held IS NULL"
-_TOLD: Final = """SELECT count(*) FROM probes
-    WHERE state = 'up' OR (state = 'down' AND session_id IS NOT NULL)"""
 
-
-@dataclass(kw_only=True)
-class Course:
-    """How a trial went."""
-
-    plan: Plan
-    hidden: set[str] = field(default_factory=set)  # logs that were not there for a while
-    struck: list[Strike] = field(default_factory=list)  # those that were dealt
-    daemons: int = 0
-    stops: list[int] = field(default_factory=list)  # exit statuses of daemons that were asked to stop
-    faults: list[str] = field(default_factory=list)  # what must hold and does not, one sentence each
-    seconds: float = 0.0
-
-
-async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> tuple[Course, World, Traffic]:
+async def run_trial(plan: Plan, root: Path, zygote: Zygote, made: Templates) -> tuple[Course, World, Traffic]:
     """Run a trial below ``root`` until everything has settled."""
     began = time.monotonic()
-    world = World(root=root, plan=plan)
-    world.make(None if plan.from_empty else template)
-    await world.queue()
+    world = World.make(root, plan, made)
+    await world.queue(plan.queued)
     course = Course(plan=plan)
     async with serve(world.script(), expected_key=DUMMY_KEY) as api:
         silent = socket.socket()  # bound, so that it is nobody else's, and refuses everybody
@@ -66,16 +48,23 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> t
             await world.ping()
         try:
             with anyio.fail_after(PATIENCE_SECONDS):
-                for number, strike in enumerate((*plan.strikes, None), 1):
-                    if plan.hides and number in _HIDDEN_WHILE:
-                        course.hidden |= world.hide_logs(hidden=_HIDDEN_WHILE[number])
-                    await _Run(world, course, zygote, api.url, strike).run()
+                if plan.nodes > 1:
+                    await FleetRun(world, course, zygote, api.url).run()
+                else:
+                    await _one_after_the_other(world, course, zygote, api.url)
         except TimeoutError:
             course.faults.append(f"not everything had settled after {PATIENCE_SECONDS:g} s")
         finally:
             silent.close()
     course.seconds = time.monotonic() - began
     return course, world, api.traffic
+
+
+async def _one_after_the_other(world: World, course: Course, zygote: Zygote, api_url: str) -> None:
+    for number, strike in enumerate((*world.plan.strikes, None), 1):
+        if world.plan.hides and number in _HIDDEN_WHILE:
+            course.hidden |= world.hide_logs(hidden=_HIDDEN_WHILE[number])
+        await _Run(world, course, zygote, api_url, strike).run()
 
 
 @dataclass
@@ -88,16 +77,23 @@ class _Run:
     api_url: str
     strike: Strike | None
 
+    @property
+    def machine(self) -> Machine:
+        """Where the daemon lives."""
+        (machine,) = self.world.machines
+        return machine
+
     async def run(self) -> None:
         if not self.world.plan.soon:
             self.world.miss_a_due_time()
-        fires, before = self._count(_FIRES) or 0, running(self.world)
+        fires, before = count_of(self.world, FIRES) or 0, running(self.world)
         self.course.daemons += 1
         daemon = await self.zygote.fork(
-            environment=self.world.environment(self.api_url),
-            directory=self.world.root,
-            output=self.world.output(self.course.daemons),
-            strike=self.strike,
+            environment=self.world.environment(self.api_url, self.machine),
+            directory=self.machine.root,
+            trial=self.world.root,
+            output=self.machine.output(self.course.daemons),
+            strikes=[] if self.strike is None else [self.strike],
         )
         async with anyio.create_task_group() as tasks:
             if self.strike is not None and self.strike.label is None:
@@ -107,7 +103,7 @@ class _Run:
         await self._stop(daemon)
         self._note()
         if daemon.status == 0:
-            self.course.faults += left_behind(self.world, daemon.pid, before)
+            self.course.faults += left_behind(self.world, self.machine, daemon.pid, before)
 
     async def _deal(self, daemon: Daemon, strike: Strike) -> None:
         await anyio.sleep(strike.after_seconds)
@@ -129,7 +125,7 @@ class _Run:
 
     async def _until_settled(self, daemon: Daemon, fires: int) -> None:
         """Return when a daemon has done what there was to do, or is dead."""
-        output, said = self.world.output(self.course.daemons), 0
+        output, said = self.machine.output(self.course.daemons), 0
         while daemon.status is None:
             # It says what it has committed; looking into the database all the time would slow everybody down.
             before, said = said, output.stat().st_size
@@ -141,17 +137,17 @@ class _Run:
 
     def _is_settled(self, fires: int) -> bool:
         # In this order: what is fired is queued in the same moment.
-        if self.world.plan.watched and self._count(_TOLD) != len(PROBES):
+        if self.world.plan.watched and count_of(self.world, TOLD) != len(PROBES):
             return False
-        if not self._has_looked(fires) or self._count(_UNFINISHED) != 0 or self._count(_UNANSWERED) != 0:
+        if not self._has_looked(fires) or any(count_of(self.world, query) != 0 for query in (UNFINISHED, UNANSWERED)):
             return False
         return not self.world.plan.hides or self.strike is not None or self._is_amended()
 
     def _has_looked(self, fires: int) -> bool:
         """Tell whether the schedule has got what it is due: a fire, or none where a daemon is back soon."""
         if self.world.plan.soon and fires:
-            return '"schedule_kept"' in self.world.output(self.course.daemons).read_text(encoding="utf-8")
-        return (self._count(_FIRES) or 0) > fires
+            return '"schedule_kept"' in self.machine.output(self.course.daemons).read_text(encoding="utf-8")
+        return (count_of(self.world, FIRES) or 0) > fires
 
     def _is_amended(self) -> bool:
         """Tell whether the sessions whose logs are there again have their reports."""
@@ -172,10 +168,3 @@ class _Run:
         if self.strike is not None and self.strike.label is not None and told.exists():
             told.unlink()
             self.course.struck.append(self.strike)
-
-    def _count(self, query: str) -> int | None:
-        """Return a number from the database; ``None`` while there is none."""
-        there = f"file:{self.world.database}?mode=ro"
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(there, uri=True, timeout=5)) as connection:
-            return int(connection.execute(query).fetchone()[0])
-        return None

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.probe import HeartbeatLook, PingVerb, Probe
 from claudeops.domain.sessions import NewSession, Trigger
 from claudeops.scripted_api.script import Script
+from kill_matrix.databases import DatabaseKind, Templates, TrialDatabase
 from kill_matrix.plan import Cli, Plan
 from support.operating import DUMMY_KEY, conclude, look
 from support.stores import Database, opened
@@ -24,11 +23,21 @@ STAND_IN: Final = Path(__file__).parents[1] / "support" / "stand_in_cli.py"
 MODELS: Final[Mapping[int, str]] = {1: "claude-haiku-4-5", 2: "claude-sonnet-4-5", 3: "claude-opus-4-5"}
 FAMILIES: Final[Mapping[int, str]] = {1: "haiku", 2: "sonnet", 3: "opus"}
 MAX_TOKENS: Final = 2000
-_AWAY: Final = timedelta(days=3)  # longer than the interval
+_AWAY_DAYS: Final = 3  # longer than the interval
 _CHANGE: Final = "docker restart web"
 WELL: Final = "web"  # also the service that is acted upon
 BROKEN: Final = "shop"
 HEARD: Final = "backup"
+_MISSED: Final = {
+    DatabaseKind.SQLITE: (
+        "UPDATE schedule_fires SET due_at = strftime('%Y-%m-%d %H:%M:%f000', due_at, '-{days} days')"
+        " WHERE rowid = {place}"
+    ),
+    DatabaseKind.POSTGRESQL: (
+        "UPDATE schedule_fires SET due_at = due_at - interval '{days} days' WHERE ctid = '{place}'"
+    ),
+}
+_PLACE: Final = {DatabaseKind.SQLITE: "rowid", DatabaseKind.POSTGRESQL: "ctid"}  # of a row
 PROBES: Final = (WELL, BROKEN, HEARD)
 """The probes of a trial and their services: one that is up, one that is down, and a heartbeat that is heard."""
 
@@ -61,17 +70,16 @@ _PROMPT: Final = "go on " * 3000
 """More bytes than `World._usage` ever says that it has tokens: no token is less than a byte."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class World:
-    """The places of one trial."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the daemons of one node live, one after the other."""
 
     root: Path
-    plan: Plan
 
     @property
-    def database(self) -> Path:
-        """The SQLite file."""
-        return self.root / "state" / "claudeops.db"
+    def state(self) -> Path:
+        """What a daemon keeps between its starts."""
+        return self.root / "state"
 
     @property
     def results(self) -> Path:
@@ -81,31 +89,55 @@ class World:
     @property
     def sessions(self) -> Path:
         """Where workspaces are while sessions run."""
-        return self.root / "state" / "sessions"
+        return self.state / "sessions"
 
     def output(self, number: int) -> Path:
         """Return the log of the n-th daemon."""
         return self.root / f"daemon-{number}.log"
 
-    def make(self, template: Path | None) -> None:
-        """Make the directories, and a database from a migrated one unless the first daemon is to make it."""
-        for name in ("home", "state", "results", "repos/estate"):
-            (self.root / name).mkdir(parents=True)
-        (self.root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\n", encoding="utf-8")
-        if template is not None:
-            self.database.write_bytes(template.read_bytes())
-        steps = {str(tier): self._steps(tier) for tier in MODELS}
-        (self.root / "steps.json").write_text(json.dumps(steps), encoding="utf-8")
 
-    def environment(self, api_url: str) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """The places of one trial."""
+
+    root: Path
+    plan: Plan
+    database: TrialDatabase
+
+    @classmethod
+    def make(cls, root: Path, plan: Plan, templates: Templates) -> Self:
+        """Make the directories, and a database from a migrated one unless the first daemon is to make it."""
+        for machine in _machines(root, plan):
+            for place in (machine.state, machine.results):
+                place.mkdir(parents=True)
+        for name in ("home", "repos/estate"):
+            (root / name).mkdir(parents=True)
+        (root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\n", encoding="utf-8")
+        kind, file = DatabaseKind(plan.database), root / "state" / "claudeops.db"
+        world = cls(root=root, plan=plan, database=templates.copy(kind, file, is_empty=plan.from_empty))
+        steps = {str(tier): world._steps(tier) for tier in MODELS}
+        (root / "steps.json").write_text(json.dumps(steps), encoding="utf-8")
+        return world
+
+    @property
+    def machines(self) -> Sequence[Machine]:
+        """Where daemons live: as many as there are nodes."""
+        return _machines(self.root, self.plan)
+
+    @property
+    def asked(self) -> int:
+        """How many chains somebody asks for: those that wait at first, and with several nodes one for each strike."""
+        return self.plan.queued + (len(self.plan.strikes) if self.plan.nodes > 1 else 0)
+
+    def environment(self, api_url: str, machine: Machine) -> dict[str, str]:
         """Return the whole environment of a daemon."""
         told = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": str(self.root / "home"),
             "ANTHROPIC_BASE_URL": api_url,
             "ANTHROPIC_API_KEY": DUMMY_KEY,
-            "CLAUDEOPS_STATE_DIR": str(self.root / "state"),
-            "CLAUDEOPS_RESULTS_DIR": str(self.root / "results"),
+            "CLAUDEOPS_STATE_DIR": str(machine.state),
+            "CLAUDEOPS_RESULTS_DIR": str(machine.results),
             "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
             "CLAUDEOPS_CLI_SELF_TEST": "false",
             "CLAUDEOPS_LISTENER": "off",  # many daemons run at once, and there is one default port
@@ -124,6 +156,10 @@ class World:
             told |= {f"CLAUDEOPS_TIER{tier}_ENV": "STAND_IN_STEPS" for tier in MODELS}
         if self.plan.watched:
             told["CLAUDEOPS_PROBES_PATH"] = str(self._probes)
+        if DatabaseKind(self.plan.database) is not DatabaseKind.SQLITE:
+            told["CLAUDEOPS_DATABASE_URL"] = self.database.url
+        if self.plan.nodes > 1:
+            told |= {"CLAUDEOPS_DISPATCHER": "procrastinate", "CLAUDEOPS_NODE": machine.root.name}
         return told
 
     @property
@@ -138,15 +174,15 @@ class World:
     async def ping(self) -> None:
         """Ping the heartbeat once, as somebody's job did before the first daemon started."""
         nobody = Owner(name="nobody", pid=1, process_started_at=1.0, boot_id="none")
-        async with opened(Database(f"sqlite:///{self.database}")) as store:
+        async with opened(Database(self.database.url)) as store:
             await store.probes.enrol((_BEAT,), nobody, now=PINGED_AT)
             await store.probes.ping(HEARD, PingVerb.SUCCESS, at=PINGED_AT)
 
     def hide_logs(self, *, hidden: bool) -> set[str]:
         """Take the logs of sessions away, as a disk that is not mounted, or put them back; return their names."""
-        away = self.root / "results-away"
+        away, (machine,) = self.root / "results-away", self.machines
         away.mkdir(exist_ok=True)
-        source, target = (self.results, away) if hidden else (away, self.results)
+        source, target = (machine.results, away) if hidden else (away, machine.results)
         names = {path.name for path in source.iterdir()}
         for name in names:
             (source / name).rename(target / name)
@@ -154,26 +190,19 @@ class World:
 
     def miss_a_due_time(self) -> None:
         """Let the time pass in which a due time comes and goes without a daemon: what was fired was fired earlier."""
-        with (
-            suppress(sqlite3.OperationalError),
-            closing(sqlite3.connect(self.database, timeout=60)) as connection,
-        ):
-            fires = connection.execute("SELECT rowid, due_at FROM schedule_fires ORDER BY due_at").fetchall()
-            for row, due_at in fires:  # oldest first: no two of them are the same at any moment
-                earlier = datetime.fromisoformat(due_at) - _AWAY
-                connection.execute(
-                    "UPDATE schedule_fires SET due_at = ? WHERE rowid = ?", (f"{earlier:%Y-%m-%d %H:%M:%S.%f}", row)
-                )
-            connection.commit()
+        kind = DatabaseKind(self.plan.database)
+        for fire in self.database.rows(f"SELECT {_PLACE[kind]} AS place FROM schedule_fires ORDER BY due_at"):  # noqa: S608
+            # Oldest first: no two of them are the same at any moment.
+            self.database.execute(_MISSED[kind].format(days=_AWAY_DAYS, place=fire["place"]))
 
-    async def queue(self) -> None:
+    async def queue(self, chains: int) -> None:
         """Queue chains beside those of the schedule, as an operator does."""
-        if not self.plan.queued:
+        if not chains:
             return
         choices = tuple(TierChoice(number=tier, model=family) for tier, family in FAMILIES.items())
         rules = EscalationRules(max_tier=3, dry_run=False, tiers=choices)
-        async with opened(Database(f"sqlite:///{self.database}")) as store:
-            for _ in range(self.plan.queued):
+        async with opened(Database(self.database.url)) as store:
+            for _ in range(chains):
                 new = NewSession(tier=1, trigger=Trigger.API, model=FAMILIES[1])
                 await store.queue.enqueue(new, rules=rules, now=datetime.now(UTC))
 
@@ -229,6 +258,12 @@ class World:
         steps.append({"ask_model": _asked(tier)})
         steps.append({"result": {"structured_output": document, "result": json.dumps(document)}})
         return steps
+
+
+def _machines(root: Path, plan: Plan) -> Sequence[Machine]:
+    if plan.nodes == 1:
+        return (Machine(root),)
+    return tuple(Machine(root / f"node-{number}") for number in range(1, plan.nodes + 1))
 
 
 def _asked(tier: int) -> Mapping[str, object]:

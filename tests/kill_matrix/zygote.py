@@ -3,7 +3,7 @@
 Run as a program (``python -m kill_matrix.zygote``). It has one thread and no event loop, so a fork of it is a process
 like any other. Orders come on stdin and reports go to stdout, one JSON document a line:
 
-``{"environment": {...}, "directory": "...", "output": "...", "strike": {...} | null}`` forks a daemon
+``{"environment": {...}, "directory": "...", "trial": "...", "output": "...", "strikes": [...]}`` forks a daemon
 ``{"forked": pid}`` answers that; ``{"ended": pid, "status": n}`` tells of its end
 
 The end of stdin kills what is left and ends this process, as the end of its parent does.
@@ -114,7 +114,9 @@ def _be_a_daemon(order: Mapping[str, object], output: int) -> int:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(str(order["directory"]))
-    arm(Strike.from_document(order["strike"]), Path(str(order["directory"])))
+    strikes = order["strikes"]
+    assert isinstance(strikes, list)
+    arm([strike for one in strikes if (strike := Strike.from_document(one))], Path(str(order["trial"])))
     return int(run_until_stopped())
 
 

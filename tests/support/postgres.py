@@ -26,7 +26,6 @@ _QUICK: Final = {"fsync": "off", "synchronous_commit": "off", "full_page_writes"
 
 _SETTINGS: Final = {
     "listen_addresses": "",
-    "max_connections": "50",
     "shared_buffers": "16MB",
     "autovacuum": "off",
 }
@@ -46,12 +45,18 @@ class Server:
         """Return the address of a database."""
         return f"postgresql://claudeops@/{database}?host={self.directory}"
 
-    def create(self) -> str:
-        """Return the name of a new, empty database."""
+    def create(self, template: str | None = None) -> str:
+        """Return the name of a new database: an empty one, or a copy of another one that has no connections."""
         name = f"test_{next(self._numbers)}"
+        order = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         with self.connect("postgres") as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            connection.execute(order.format(sql.Identifier(name), sql.Identifier(template or "template1")))
         return name
+
+    def drop(self, name: str) -> None:
+        """Remove a database, whoever is connected."""
+        with self.connect("postgres") as connection:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def connect(self, database: str) -> psycopg.Connection:
         """Return a plain connection that commits every statement."""
@@ -59,8 +64,8 @@ class Server:
 
 
 @contextmanager
-def running_server(*, data_directory: Path | None = None) -> Iterator[Server]:
-    """Start a server, and stop it at the end whatever happened.
+def running_server(*, data_directory: Path | None = None, connections: int = 50) -> Iterator[Server]:
+    """Start a server for so many connections, and stop it at the end whatever happened.
 
     With a ``data_directory``, which is made, its files are there, and what it has committed is on that disk.
     """
@@ -68,7 +73,7 @@ def running_server(*, data_directory: Path | None = None) -> Iterator[Server]:
     directory = Path(tempfile.mkdtemp(prefix="claudeops-pg-", dir="/tmp"))  # a socket's path must be short
     account = _account(directory)
     data = data_directory or directory / "data"
-    settings = _SETTINGS if data_directory else {**_SETTINGS, **_QUICK}
+    settings = {**_SETTINGS, "max_connections": str(connections), **({} if data_directory else _QUICK)}
     try:
         if data_directory is not None:
             data_directory.mkdir(mode=0o700)
