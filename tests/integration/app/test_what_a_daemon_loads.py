@@ -102,6 +102,19 @@ def test_an_error_of_the_process_is_the_same_in_the_daemon(error: ClaudeopsError
     assert (type(here), str(here), vars(here)) == (type(error), str(error), vars(error))
 
 
+def test_the_modules_of_a_daemon_look_for_no_plugins_in_the_files_of_all_installed_packages() -> None:
+    program = """if True:
+        import importlib.metadata, sys
+        opened = []
+        sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+        import claudeops.app.daemon, claudeops.app.node
+        print([name for name in opened if name.endswith("entry_points.txt")])
+        print(len(importlib.metadata.entry_points(group="console_scripts")) > 0)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True"]
+
+
 async def _loaded(root: Path, *, is_new: bool = False) -> set[str]:
     """Return what a daemon has loaded, after its first session."""
     file = root / "loaded.txt"
