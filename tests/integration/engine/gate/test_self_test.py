@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
+import anyio
 import pytest
 
 from claudeops import logs
@@ -17,6 +21,7 @@ from claudeops.engine.gate.admission import CliAdmission, Trial
 from claudeops.engine.gate.self_test import Bench, CliFault, SelfTestResult, self_test
 from support.checkout import TESTS
 from support.estate import look, open_estate
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +100,26 @@ async def test_what_has_passed_is_not_tested_again_by_the_next_daemon(tmp_path: 
     assert await admission(tmp_path, tests).refusal(binary) is None
     assert await admission(tmp_path, tests).refusal(binary) is None
     assert tests.made == 1
+
+
+async def test_a_binary_is_read_while_it_answers_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one of this test answers once it is being read."""
+    binary, fifo, file_digest = tmp_path / "cli", tmp_path / "fifo", hashlib.file_digest
+    os.mkfifo(fifo)
+    binary.write_text(f"#!/bin/sh\nread line <{fifo}\necho 2.1.999\n", encoding="utf-8")
+    binary.chmod(0o755)
+
+    def digest(file: BinaryIO, name: str) -> object:
+        fifo.write_text("it is being read\n", encoding="utf-8")
+        return file_digest(file, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashlib, "file_digest", digest)
+    clis = admission(tmp_path, Trials())
+    with anyio.fail_after(PATIENCE_SECONDS):
+        assert await clis.refusal(binary) is None
+    assert clis.versions == {binary: "2.1.999"}
 
 
 async def test_another_claudeops_tests_again(tmp_path: Path) -> None:
