@@ -34,6 +34,7 @@ _KEPT: Final = 32  # newest entries of the file
 _LOOK_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 120.0  # to read 400 MB, or to run the CLI for its version
 _MOST_LOOKS: Final = 5  # at one file that is changed each time
+_SETTLED_SECONDS: Final = 2.0  # since the last change: two within one step of the kernel's clock look like one
 _FILES: Final = Threads(most=4)
 
 OLDEST: Final = (2, 1, 236)
@@ -43,6 +44,16 @@ as done."""
 VERSION_SECONDS: Final = 20.0
 
 
+class FileIdentity(msgspec.Struct, frozen=True):
+    """A file as the kernel knows it. A user who replaces the file cannot set back the last number."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
     """A binary that has passed the self-test."""
 
@@ -50,6 +61,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     version: str  # as the binary reports it
     tester: str  # version of claudeops; another version may drive the CLI differently
     at: str  # ISO 8601, UTC
+    identity: FileIdentity | None = None  # None: the file had just been changed, or another version has tested it
 
 
 class CliAdmission(msgspec.Struct, kw_only=True):
@@ -63,14 +75,15 @@ class CliAdmission(msgspec.Struct, kw_only=True):
     versions: dict[Path, str] = msgspec.field(
         default_factory=dict
     )  # of the binaries that were looked at, as they report them
-    _admitted: dict[Path, _Identity] = msgspec.field(default_factory=dict)  # binaries that need no further look
+    _admitted: dict[Path, FileIdentity] = msgspec.field(default_factory=dict)  # binaries that need no further look
     _turn: anyio.Lock = msgspec.field(default_factory=anyio.Lock)  # so that two sessions at once cause one test
 
     async def refusal(self, binary: Path) -> str | None:
         """Return why ``binary`` may not be used, in one sentence, or ``None``.
 
-        Costs one stat if the file was admitted before, otherwise the time to read it, and two seconds more if no
-        passed test is remembered. A failed test is not remembered: the machine may have been too slow for it.
+        Costs one stat if the file was admitted before, also by a daemon before this one; otherwise the time to read
+        it, and two seconds more if no passed test is remembered. A failed test is not remembered: the machine may have
+        been too slow for it.
         """
         if self.test is None:
             return None
@@ -85,7 +98,7 @@ class CliAdmission(msgspec.Struct, kw_only=True):
             except ConfigurationError as error:
                 return str(error)
 
-    async def _looked_at(self, binary: Path, found: _Identity, test: Trial) -> str | None:
+    async def _looked_at(self, binary: Path, found: FileIdentity, test: Trial) -> str | None:
         """Look at a binary until it is the same afterwards, a few times.
 
         A package manager that gives the file another link, or the mode that it had, changes it too, in no time.
@@ -99,9 +112,15 @@ class CliAdmission(msgspec.Struct, kw_only=True):
             found = again
         return refusal
 
-    async def _look(self, binary: Path, found: _Identity, test: Trial) -> str | None:
-        digest, version = await _looked(_digest_and_version, binary, _READ_SECONDS)
+    async def _look(self, binary: Path, found: FileIdentity, test: Trial) -> str | None:
         known = await _looked(_read, self.record)
+        for entry in known.passed:
+            if (entry.identity, entry.tester) == (found, self.tester):
+                self._admitted[binary], self.versions[binary] = found, entry.version
+                return None
+        # Of a file that is read so soon after a change, what is read may not be what its times stand for.
+        settled = self.clock.now().timestamp() - found.changed_ns / 1e9 > _SETTLED_SECONDS
+        digest, version = await _looked(_digest_and_version, binary, _READ_SECONDS)
         tested_before = any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed)
         seconds = 0.0
         if not tested_before:
@@ -115,7 +134,7 @@ class CliAdmission(msgspec.Struct, kw_only=True):
             return f"The claude CLI {binary} was replaced while it was being tested: it will be tested again."
         if not tested_before:
             self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
-            await self._remember(known, digest, version)
+        await self._remember(known, digest, version, found if settled else None)
         self._admitted[binary], self.versions[binary] = found, version
         return None
 
@@ -129,13 +148,15 @@ class CliAdmission(msgspec.Struct, kw_only=True):
             "name another CLI in CLAUDEOPS_CLAUDE_BIN, or unset it to use the bundled one."
         )
 
-    async def _remember(self, known: _Record, digest: str, version: str) -> None:
-        entry = Passed(digest=digest, version=version, tester=self.tester, at=self.clock.now().isoformat())
+    async def _remember(self, known: _Record, digest: str, version: str, identity: FileIdentity | None) -> None:
+        at = self.clock.now().isoformat()
+        entry = Passed(digest=digest, version=version, tester=self.tester, at=at, identity=identity)
+        others = (each for each in known.passed if (each.digest, each.tester) != (digest, self.tester))
         try:
-            record = _Record(passed=(*known.passed, entry)[-_KEPT:])
+            record = _Record(passed=(*others, entry)[-_KEPT:])
             await _looked(lambda path: _write(path, record), self.record)
         except OSError as error:
-            # This only costs the next start two seconds.
+            # This only costs the next start some seconds.
             self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
 
 
@@ -184,24 +205,14 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     passed: tuple[Passed, ...] = ()
 
 
-class _Identity(msgspec.Struct, frozen=True):
-    """A file as the kernel knows it. A user who replaces the file cannot set back the last number."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-
 async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
     """Return the result of a look at a file, made off the event loop; raises `OSError`."""
     return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
 
 
-def _identify(binary: Path) -> _Identity:
+def _identify(binary: Path) -> FileIdentity:
     found = binary.stat()
-    return _Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _digest(binary: Path) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -91,8 +92,19 @@ class Trials:
         return SelfTestResult(faults=self.faults, detail="")
 
 
-def admission(directory: Path, test: Trial | None, tester: str = "1") -> CliAdmission:
-    return CliAdmission(record=directory / "tests.json", tester=tester, test=test, clock=Clock(), log=logs.get_logger())
+class Later(Clock):
+    """The machine's clock, an hour on: whatever was changed until now has long been so. Or back: as if just now."""
+
+    def __init__(self, seconds: float = 3600) -> None:
+        self._by = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def admission(directory: Path, test: Trial | None, tester: str = "1", *, clock: Clock | None = None) -> CliAdmission:
+    record = directory / "tests.json"
+    return CliAdmission(record=record, tester=tester, test=test, clock=clock or Clock(), log=logs.get_logger())
 
 
 async def test_what_has_passed_is_not_tested_again_by_the_next_daemon(tmp_path: Path) -> None:
@@ -120,6 +132,47 @@ async def test_a_binary_is_read_while_it_answers_with_its_version(
     with anyio.fail_after(PATIENCE_SECONDS):
         assert await clis.refusal(binary) is None
     assert clis.versions == {binary: "2.1.999"}
+
+
+async def test_a_file_that_has_passed_is_not_even_read_by_the_next_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary, tests, read = tmp_path / "cli-none", Trials(), list[str]()
+    shutil.copy(LEAKY, binary)
+    file_digest = hashlib.file_digest
+
+    def digest(file: BinaryIO, name: str) -> object:
+        read.append(file.name)
+        return file_digest(file, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashlib, "file_digest", digest)
+    first, second = admission(tmp_path, tests, clock=Later()), admission(tmp_path, tests, clock=Later())
+    assert [await clis.refusal(binary) for clis in (first, second)] == [None, None]
+    assert (len(read), tests.made) == (1, 1)
+    assert second.versions == first.versions
+    binary.chmod(0o700)  # what is known of the file is the same but for the moment of its last change
+    assert await admission(tmp_path, tests, clock=Later()).refusal(binary) is None
+    assert (len(read), tests.made) == (2, 1)
+    other = tmp_path / "other"
+    shutil.copy(binary, other)
+    other.replace(binary)
+    assert await admission(tmp_path, tests, clock=Later()).refusal(binary) is None
+    assert (len(read), tests.made) == (3, 1)
+
+
+async def test_a_file_that_was_changed_just_now_is_read_again_by_the_next_daemon(tmp_path: Path) -> None:
+    """It may be changed once more within the same step of the kernel's clock."""
+    binary, tests = cli(tmp_path, "none"), Trials()
+    assert await admission(tmp_path, tests, clock=Later(seconds=-3600)).refusal(binary) is None
+    (entry,) = json.loads((tmp_path / "tests.json").read_text(encoding="utf-8"))["passed"]
+    assert entry["identity"] is None
+
+
+async def test_a_file_that_has_passed_is_tested_again_by_another_claudeops(tmp_path: Path) -> None:
+    binary, tests = cli(tmp_path, "none"), Trials()
+    for tester in ("1", "2", "1"):
+        await admission(tmp_path, tests, tester=tester, clock=Later()).refusal(binary)
+    assert tests.made == 2
 
 
 async def test_another_claudeops_tests_again(tmp_path: Path) -> None:
