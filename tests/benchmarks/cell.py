@@ -107,7 +107,7 @@ def _more(longer: Sequence[float], shorter: Sequence[float]) -> float:
 def _without_launcher(before: Sequence[str]) -> tuple[str, ...]:
     """Return bubblewrap's command line as the launcher would have it, without what the launcher adds."""
     count = int(before[_BEFORE_THE_WORDS])
-    words = before[_BEFORE_THE_WORDS + 1 :]
+    words = ["--ro-bind" if word == "--copy" else word for word in before[_BEFORE_THE_WORDS + 1 :]]
     return (*words[:count], "--", *words[count:])
 
 

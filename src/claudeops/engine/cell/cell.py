@@ -402,3 +402,45 @@ def _with_processes() -> AbstractSet[int]:
                 with contextlib.suppress(OSError):  # gone meanwhile
                     found.add(entry.stat().st_uid)
     return found
+
+
+# --- /proc ---------------------------------------------------------------------------------------------
+
+
+_TELLS_TOO_MUCH: Final = frozenset(
+    {
+        *("keys", "key-users", "cmdline", "config.gz", "kallsyms", "kcore", "kmsg"),
+        *("interrupts", "iomem", "ioports", "locks", "mtrr", "pagetypeinfo", "slabinfo", "vmallocinfo", "zoneinfo"),
+        *("latency_stats", "sched_debug", "sysrq-trigger", "timer_list"),
+    }
+)
+"""Of ``/proc``; what programs need to look at the machine (``meminfo``, ``stat``, ``loadavg``, ``modules``…) stays."""
+
+_NOT_OF_PROC: Final = frozenset({"self", "thread-self", "net", "mounts"})
+"""Links in ``/proc`` into the session's own processes."""
+
+
+def proc_covers(nothing: Path) -> tuple[str, ...]:
+    """Return read-only covers for everything in ``/proc`` that is not a process.
+
+    Root on the machine can write root's files there even without capabilities, and a session's user is root if the
+    daemon is: ``/proc/sys/kernel/core_pattern`` names a program that the kernel starts outside of every namespace.
+    bubblewrap 0.8 covers directories that are writable themselves, and ``/proc/sys`` is not, though its files are.
+    """
+    covers: list[str] = []
+    names = (name for name in os.listdir("/proc") if not name.isdigit())  # noqa: PTH208 - most are processes
+    for name in sorted(names):
+        entry = Path("/proc", name)
+        if name in _NOT_OF_PROC or entry.is_symlink():
+            continue
+        if entry.is_dir():
+            covers += ["--ro-bind", str(entry), str(entry)]
+        elif _changes_or_tells_too_much(entry):
+            covers += ["--ro-bind", str(nothing), str(entry)]
+    return tuple(covers)
+
+
+def _changes_or_tells_too_much(entry: Path) -> bool:
+    """Return whether a file is writable, not readable by everybody, or about the kernel and other users' keys."""
+    mode = entry.stat().st_mode
+    return bool(mode & 0o222) or not mode & 0o004 or entry.name in _TELLS_TOO_MUCH

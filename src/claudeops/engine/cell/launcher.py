@@ -29,6 +29,9 @@ FILES is empty, or the descriptor of another socket to the daemon, how many byte
 directory, separated by commas. A tmpfs is mounted there, in a mount namespace of this process, so that nobody else ever
 sees it at that place; the session's own directories are made in it; and the daemon gets a descriptor of it.
 
+One option is the launcher's own: ``--copy FILE PLACE`` puts a copy of a file there, which takes bubblewrap a tenth of
+what a mount does.
+
 Order: the control group first, so that everything is counted; the keyring outside of all namespaces; then the user
 namespace with network and files, which are set up while this process may still do so. At its ``exec`` it loses the
 capabilities that a new user namespace gives, unless its user is root.
@@ -100,7 +103,7 @@ def main() -> None:
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))
         step = options[0]
-        listed = _file("options", b"\0".join(os.fsencode(option) for option in options[1:]) + b"\0")
+        listed = _file("options", b"\0".join(os.fsencode(option) for option in _copied(options[1:])) + b"\0")
         filtered = _file("filter", a2b_base64(calls))
         start = [options[0], "--args", str(listed), "--seccomp", str(filtered), "--", *command]
         os.execve(options[0], start, variables)  # noqa: S606 - no shell
@@ -319,6 +322,19 @@ def _lower(limit: int, value: int) -> None:
     """Set a limit, or leave it where it is lower."""
     soft, hard = (value if held == resource.RLIM_INFINITY else min(value, held) for held in resource.getrlimit(limit))
     resource.setrlimit(limit, (soft, hard))
+
+
+def _copied(options: list[str]) -> list[str]:
+    """Return options with ``--copy FILE PLACE`` as bubblewrap has it: from a descriptor, which it closes."""
+    found, given = [], iter(options)
+    for option in given:
+        if option != "--copy":
+            found.append(option)
+            continue
+        descriptor = os.open(next(given), os.O_RDONLY)
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - it takes nothing else
+        found += ["--perms", "0444", "--file", str(descriptor)]
+    return found
 
 
 def _file(name: str, content: bytes) -> int:

@@ -74,6 +74,22 @@ def test_a_session_is_looked_at_once_for_its_command_and_for_what_people_are_sho
     assert len(looks) == 1
 
 
+def test_short_files_of_etc_are_copied_because_each_mount_takes_as_long_as_all_before_it(place: Path) -> None:
+    workspace = workspaces.make(place / "state" / "sessions" / "000001", template_home=None)
+    spec = SandboxSpec(
+        workspace=workspace, binary=place / "tools" / "bin" / "claude", repos_dir=place / "repos", path="/usr/bin:/bin"
+    )
+    command, seen = BubblewrapCell(program="bwrap", hidden=(place / "state",)).enclosed(spec)
+    words = command.before
+    copied = {words[at + 2]: words[at + 1] for at, word in enumerate(words) if word == "--copy"}
+    mounted = {words[at + 2] for at, word in enumerate(words) if word == "--ro-bind"}
+    sources = {str(mount.place): mount.source for mount in seen}
+    assert {"/etc/passwd", "/etc/group"} <= copied.keys()
+    assert all(sources[name] == Path(source) and name.startswith("/etc/") for name, source in copied.items())
+    assert not {name for name in mounted if Path(name).parent == Path("/etc") and sources[name].is_file()}
+    assert not any(str(above) in mounted for name in copied for above in Path(name).parents)
+
+
 def test_of_the_daemons_directory_only_the_sessions_own_are_there(place: Path) -> None:
     below = {name for name in mounts(place) if name.startswith("state")}
     assert below == {f"state/sessions/000001/{name}" for name in ("home", "work", "tmp", "state")}
