@@ -172,6 +172,7 @@ async def open_node(
         node=settings.node.name,
         site=settings.node.site,
         version=version("claudeops"),
+        is_alone=not settings.node.in_fleet,
         max_tier=settings.ladder.max_tier,
     )
     with _claimed(settings) as check_lock:

@@ -85,6 +85,7 @@ class Owner:
     node: str = field(default="", compare=False)  # the machine's name; this and the rest likewise
     site: str = field(default="", compare=False)  # where that is
     version: str = field(default="", compare=False)  # of claudeops
+    is_alone: bool = field(default=False, compare=False)  # no other daemon works on its database
     max_tier: int | None = field(default=None, compare=False)  # the highest that it runs; not known of other daemons
     silent: timedelta = field(default=timedelta(0), compare=False)  # since its last sign of life
 

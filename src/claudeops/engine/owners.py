@@ -19,7 +19,9 @@ _PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
 
 
-def this_owner(*, node: str = "", site: str = "", version: str = "", max_tier: int | None = None) -> Owner:
+def this_owner(
+    *, node: str = "", site: str = "", version: str = "", max_tier: int | None = None, is_alone: bool = False
+) -> Owner:
     """Return this process as an owner of sessions; every call gives it a new name."""
     return Owner(
         name=uuid.uuid4().hex,
@@ -30,6 +32,7 @@ def this_owner(*, node: str = "", site: str = "", version: str = "", max_tier: i
         node=node,
         site=site,
         version=version,
+        is_alone=is_alone,
         max_tier=max_tier,
     )
 

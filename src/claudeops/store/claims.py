@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, case, func, or_, select
+from sqlalchemy import Boolean, ColumnElement, Connection, Integer, Select, bindparam, case, func, or_, select
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, holds_of, when_lost, when_trial_started
@@ -42,11 +42,11 @@ _ABLE: Final = (  # another daemon that may run a session, and has its tier
     .where(or_(sessions.c.for_node.is_(None), sessions.c.for_node == instances.c.node))
 )
 _WAITS_FOR: Final = (
-    # A session waits for this ``node``, for any of its ``site``, or for any at all; and one whose tier this one lacks
-    # for those that have it, as long as there are any.
+    # A session waits for this ``node``, for any of its ``site``, or for any at all, and in any case for a daemon that is
+    # ``alone``; one whose tier this one lacks waits for those that have it, as long as there are any.
     (sessions.c.status == Status.QUEUED.value)
-    & or_(sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
-    & or_(sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
+    & or_(bindparam("alone", type_=Boolean), sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
+    & or_(bindparam("alone", type_=Boolean), sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
     & or_(sessions.c.tier <= bindparam("highest", type_=Integer), ~_ABLE.exists())
 )
 _RUNNING: Final = (
@@ -291,7 +291,13 @@ def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetim
 
 def _claimer(owner: Owner, rules: EscalationRules) -> dict[str, object]:
     """Return who claims, where that is and which tiers it has, as the conditions of a claim name them."""
-    return {"claimer": owner.name, "site": owner.site, "node": owner.node, "highest": rules.max_tier}
+    return {
+        "claimer": owner.name,
+        "site": owner.site,
+        "node": owner.node,
+        "alone": owner.is_alone,
+        "highest": rules.max_tier,
+    }
 
 
 def _is_shared(rules: EscalationRules) -> bool:

@@ -53,6 +53,19 @@ async def follower(store: Store, session: Session) -> Session:
     return (await store.records.chain(session.root_session_id))[-1]
 
 
+async def test_a_daemon_that_is_alone_leaves_nothing_to_sites_that_have_no_nodes(store: Store) -> None:
+    there, machine = await queued(store, wanted(site="harbour")), await queued(store, wanted(for_node="crane"))
+    alone = replace(OWNER, is_alone=True)
+
+    assert await store.claims.next_due(OWNER, rules=RULES) is None
+    assert await store.claims.next_due(alone, rules=RULES) is not None
+    assert [await claimed_id(store), await claimed_id(store, alone), await claimed_id(store, alone)] == [
+        None,
+        there.id,
+        machine.id,
+    ]
+
+
 async def test_a_session_of_another_site_is_left_to_the_nodes_there(store: Store) -> None:
     there = await queued(store, wanted(site="harbour"))
     anywhere = await queued(store)
