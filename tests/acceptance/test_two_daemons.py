@@ -14,7 +14,7 @@ from typing import Final, cast
 import pytest
 import sqlalchemy as sa
 
-from support import fleet
+from support import machines
 from support.estate import deliver, look, report
 from support.machines import Machine, machine, share_key
 from support.postgres import Server
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.postgres,
     pytest.mark.xdist_group("postgres"),
-    pytest.mark.skipif(fleet.refusal() is not None, reason=f"each daemon needs a namespace: {fleet.refusal()}"),
+    pytest.mark.skipif(machines.refusal() is not None, reason=f"each daemon needs a namespace: {machines.refusal()}"),
 ]
 
 ALLOWED: Final = "SELECT session_id, tool_use_id FROM tool_calls WHERE verdict = 'allow' ORDER BY id"
@@ -87,7 +87,7 @@ TAKEN_OVER: Final = [
     (1, "scheduled", "ended", "lost", "attic"),
     (1, "recovery", "ended", "success", "cellar"),
 ]
-TAKEOVER: Final = timedelta(seconds=fleet.TAKEOVER_SECONDS)
+TAKEOVER: Final = timedelta(seconds=machines.TAKEOVER_SECONDS)
 BOOKED: Final = "SELECT id FROM model_calls WHERE ended_at IS NOT NULL"
 
 

@@ -42,8 +42,8 @@ _ABLE: Final = (  # another daemon that may run a session, and has its tier
     .where(or_(sessions.c.for_node.is_(None), sessions.c.for_node == instances.c.node))
 )
 _WAITS_FOR: Final = (
-    # A session waits for this ``node``, for any of its ``site``, or for any at all, and in any case for a daemon that is
-    # ``alone``; one whose tier this one lacks waits for those that have it, as long as there are any.
+    # A session waits for this ``node``, for any of its ``site``, or for any at all; where this one is ``alone``, in any
+    # case. One whose tier this one lacks waits for those that have it, as long as there are any.
     (sessions.c.status == Status.QUEUED.value)
     & or_(bindparam("alone", type_=Boolean), sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
     & or_(bindparam("alone", type_=Boolean), sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
