@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.all_tables import metadata
 from claudeops.store.tables.base import name_conditions
+from support.postgres import Server
 from support.store_values import NOW
 from support.stores import MIGRATIONS, Database
 from support.waiting import PATIENCE_SECONDS
@@ -319,3 +322,36 @@ def test_migrating_leaves_the_programs_logging_alone(tmp_path: Path) -> None:
     )
 
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_two_daemons_that_start_at_once_on_an_empty_database_migrate_it_once(postgres: Server, tmp_path: Path) -> None:
+    database = Database(postgres.url(postgres.create()))
+    order = {"url": database.url, "migrations_dir": str(MIGRATIONS), "backup_dir": str(tmp_path)}
+    line = json.dumps(order).encode() + b"\n"
+    with ExitStack() as running:
+        both = [
+            running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-I", "-m", "claudeops.app.migration"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            for _ in range(2)
+        ]
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+        answers = [json.loads(process.stdout.read()) for process in both if process.stdout is not None]
+
+    assert [answer.get("error") for answer in answers] == [None, None]
+    assert [answer["now"] for answer in answers] == [HEAD, HEAD]
+    assert [row["version_num"] for row in version_of(database)] == [HEAD]
+
+
+def version_of(database: Database) -> list[dict[str, object]]:
+    with database.connect() as connection:
+        return [dict(row) for row in connection.execute(sa.text("SELECT version_num FROM alembic_version")).mappings()]
