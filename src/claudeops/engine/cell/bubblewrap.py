@@ -100,6 +100,7 @@ ETC: Final = (
 
 _HOSTS: Final = Path("/etc/hosts")
 _RESOLVER: Final = Path("/etc/resolv.conf")
+_BY_MACHINE: Final = (_HOSTS, _RESOLVER)
 _LOOK: Final = Path("/run/claudeops/look")
 _LOOK_CLIENT: Final = Path(__file__).with_name("look_client.py")
 DOCKER_SOCKET: Final = Path("/run/claudeops/docker.sock")
@@ -371,12 +372,14 @@ def _compose_files(projects: Iterable[str]) -> Iterator[Path]:
 def _shown_by(mounts: Iterable[Mount]) -> Iterator[str]:
     """Yield the launcher's arguments that show what mounts say; short files of /etc are copied.
 
-    bubblewrap reads the list of all mounts at each mount, so that seventy take three times as long as forty.
+    bubblewrap reads the list of all mounts at each mount, so that seventy take three times as long as forty. What
+    leads to other machines stays mounted: the machine may write it anew, into the same file, while a session runs.
     """
     mounted: set[Path] = set()
     for mount in mounts:
-        is_of_etc = _ETC in mount.place.parents and mounted.isdisjoint(mount.place.parents)
-        if is_of_etc and mount.kind is MountKind.READ_ONLY and _is_short(mount.source):
+        is_of_etc = _ETC in mount.place.parents and mount.place not in _BY_MACHINE
+        may_be_copied = is_of_etc and mount.kind is MountKind.READ_ONLY and mounted.isdisjoint(mount.place.parents)
+        if may_be_copied and _is_short(mount.source):
             yield from ("--copy", str(mount.source), str(mount.place))
         else:
             yield from mount.arguments()

@@ -29,8 +29,7 @@ FILES is empty, or the descriptor of another socket to the daemon, how many byte
 directory, separated by commas. A tmpfs is mounted there, in a mount namespace of this process, so that nobody else ever
 sees it at that place; the session's own directories are made in it; and the daemon gets a descriptor of it.
 
-One option is the launcher's own: ``--copy FILE PLACE`` puts a copy of a file there, which takes bubblewrap a tenth of
-what a mount does.
+One option is the launcher's own: ``--copy FILE PLACE`` puts a copy of a file there, which is quicker than a mount.
 
 Order: the control group first, so that everything is counted; the keyring outside of all namespaces; then the user
 namespace with network and files, which are set up while this process may still do so. At its ``exec`` it loses the
@@ -102,8 +101,10 @@ def main() -> None:
         step = "resource limits"
         for limit, value in _pairs(limits):
             _lower(int(limit), int(value))
+        step = "copies of files"
+        copied = _copied(options[1:])
         step = options[0]
-        listed = _file("options", b"\0".join(os.fsencode(option) for option in _copied(options[1:])) + b"\0")
+        listed = _file("options", b"\0".join(os.fsencode(option) for option in copied) + b"\0")
         filtered = _file("filter", a2b_base64(calls))
         start = [options[0], "--args", str(listed), "--seccomp", str(filtered), "--", *command]
         os.execve(options[0], start, variables)  # noqa: S606 - no shell
