@@ -22,11 +22,14 @@ from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, 
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
+from claudeops.store import queries
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.database import waking
 from claudeops.store.locks import claim_watch, is_claimed
 from claudeops.store.store import Store, open_store
+from claudeops.structs import replace
 from claudeops.tasks import open_tasks
+from claudeops.text.escapes import visible
 
 FOLLOW_SECONDS: Final = 0.2
 """The time between two polls of a chain."""
@@ -68,6 +71,7 @@ async def run_chain(
     """
     shutdown.check()
     now = node.clock.now()
+    new = await _served(node.store, new)
     root = await queue_unless_held(node.store, new, rules=node.context.current_rules(), now=now)
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
@@ -129,6 +133,7 @@ async def run_chain_beside(
 
         try:
             now = Clock().now()
+            new = await _served(store, new)
             root = await queue_unless_held(store, new, rules=escalation_rules(settings), now=now)
             if isinstance(root, Suppressed):
                 log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
@@ -149,11 +154,14 @@ async def run_chain_beside(
 async def resumed_session(settings: Settings, session_id: int, prompt_text: str | None) -> NewSession:
     """Return a session that goes on with the conversation of an earlier one, in its chain.
 
+    A daemon on the machine that has the log goes on with it; where that machine has none, the log has to be here.
+
     Raises `MissingInputError` with the operation ``resume`` when that cannot be gone on with, and `StoreError`.
     """
     store = open_store(settings.places.database_url)
     try:
         found = await store.records.session(session_id)
+        places = await store.database.read(queries.places)
     finally:
         await store.close()
     why = None
@@ -163,7 +171,9 @@ async def resumed_session(settings: Settings, session_id: int, prompt_text: str 
         why = f"Session {session_id} has not ended: wait for its end, or stop it."
     elif not HARNESSES[found.harness].capabilities.resumes:
         why = f"Session {session_id} ran on {found.harness}, which cannot go on with an earlier conversation."
-    elif not await anyio.to_thread.run_sync(is_readable, Path(found.log_path or "")):
+    elif found.log_node not in {node for node, _ in places} - {settings.node.name} and not (
+        await anyio.to_thread.run_sync(is_readable, Path(found.log_path or ""))
+    ):
         gone = f"The log of session {session_id} is gone, and its conversation with it."
         why = log_elsewhere(found, settings.node.name) or gone
     if why is not None or found is None:
@@ -181,6 +191,8 @@ async def resumed_session(settings: Settings, session_id: int, prompt_text: str 
         harness=found.harness,
         prompt_text=prompt_text,
         parent_session_id=found.id,
+        site=found.site,
+        for_node=found.log_node,
     )
 
 
@@ -195,9 +207,25 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
         settings.places.database_url, changed=waking(settings.places.state_dir), announce=announce_of(settings)
     )
     try:
+        new = await _served(store, new)
         return await queue_unless_held(store, new, rules=escalation_rules(settings), now=Clock().now())
     finally:
         await store.close()
+
+
+async def _served(store: Store, new: NewSession) -> NewSession:
+    """Return a session that a daemon may claim; a machine without a daemon is not waited for.
+
+    Raises `NoDaemonError`, with nothing queued, where none of its site runs.
+    """
+    places = await store.database.read(queries.places)
+    if new.site is not None and new.site not in {site for _, site in places}:
+        raise NoDaemonError(
+            f"No daemon of site {visible(new.site)} runs on this database, so nothing was queued.",
+            target=new.site,
+            hint="`claudeops list-nodes` lists the daemons and their sites.",
+        )
+    return new if new.for_node in {node for node, _ in places} else replace(new, for_node=None)
 
 
 async def follow(

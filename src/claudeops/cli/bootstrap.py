@@ -48,6 +48,7 @@ def run_in_foreground(
     prompt_text: str | None,
     services: Sequence[str] = (),
     resume: int | None = None,
+    site: str | None = None,
     as_json: bool,
     live: bool | None = None,
 ) -> int:
@@ -69,7 +70,7 @@ def run_in_foreground(
     try:
         settings, log = start(sys.stderr, quiet=live, line_start=beside_progress(sys.stderr) if live else "")
         warn_of_strangers(services, settings)
-        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume, site=site)
         result = anyio.run(partial(run_anywhere, settings, new, on_ended, log, live=live))
     except ClaudeopsError as error:
         return print_failed_start(error, as_json=as_json)
@@ -143,14 +144,21 @@ def print_suppressed(result: Suppressed, new: NewSession, *, as_json: bool) -> i
 
 
 def wanted_session(
-    settings: Settings, *, tier: int, prompt_text: str | None, services: Sequence[str], resume: int | None
+    settings: Settings,
+    *,
+    tier: int,
+    prompt_text: str | None,
+    services: Sequence[str],
+    resume: int | None,
+    site: str | None = None,
 ) -> NewSession:
     """Return the first session of the chain; with ``resume`` one that goes on with that session's conversation."""
     if resume is None:
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
     else:
         new = anyio.run(resumed_session, settings, resume, prompt_text)
-    return replace(new, services=unique(map(one_line, services)), started_by=operators_name())
+    new = replace(new, services=unique(map(one_line, services)), started_by=operators_name())
+    return new if site is None else replace(new, site=site)
 
 
 def print_failed_start(error: ClaudeopsError, *, as_json: bool) -> int:
@@ -274,13 +282,19 @@ def session_body(session: Session) -> dict[str, object]:
 
 
 def queue_and_leave(
-    *, tier: int, prompt_text: str | None, services: Sequence[str] = (), resume: int | None = None, as_json: bool
+    *,
+    tier: int,
+    prompt_text: str | None,
+    services: Sequence[str] = (),
+    resume: int | None = None,
+    site: str | None = None,
+    as_json: bool,
 ) -> int:
     """Queue one chain for the daemon, print the id of its first session, and return the exit status."""
     try:
         settings = read_settings()
         warn_of_strangers(services, settings)
-        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, services=services, resume=resume, site=site)
         queued = anyio.run(queue_for_daemon, settings, new)
     except ClaudeopsError as error:
         return print_failed_start(error, as_json=as_json)

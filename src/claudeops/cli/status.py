@@ -161,6 +161,7 @@ def _of_database(seen: Glance | None) -> Body:
     return {
         "queued": None if seen is None else seen.queued,
         "queued_from": None if seen is None else seen.queued_from,
+        "sites_without_node": None if seen is None else [visible(site) for site in seen.sites_without_node],
         "last_session": None if seen is None else plain(seen.last_session),
         "last_fire": None if seen is None else plain(seen.last_fire),
         "open_events": None if seen is None else {level: seen.open_events.get(level, 0) for level in _LEVELS},
@@ -227,6 +228,8 @@ def _sessions(state: StatusShown, looks: Layout) -> Iterator[Fact]:
         begins = state.seen.queued_from
         when = f", the first from {looks.time(begins)}" if begins is not None and begins > looks.now else ""
         yield "queue", f"{count_of(state.seen.queued, 'session')} waiting{when}"
+        for site in state.seen.sites_without_node:
+            yield "queue", f"waits for a node of site {visible(site)}, and none runs: start one, or stop the sessions"
 
 
 def _why_not(state: StatusShown, looks: Layout) -> Iterator[Fact]:

@@ -120,6 +120,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[RunningNow, ...]
     queued: int
     queued_from: datetime | None  # when the first of them may start; None: now
+    sites_without_node: tuple[str, ...]  # that some of them wait for, and of which no daemon runs
     last_session: LastEnded | None
     last_fire: GlancedFire | None
     holds: tuple[HoldNow, ...]
@@ -140,6 +141,13 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     chats_deaf: tuple[str, ...]  # what is said of chats whose answers do not arrive
 
 
+_WITHOUT_NODE: Final = (  # where no daemon runs at all, that is what there is to say
+    "SELECT DISTINCT site FROM sessions WHERE status = 'queued' AND site IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM instances)"
+    " AND NOT EXISTS (SELECT 1 FROM instances WHERE instances.site = sessions.site) ORDER BY site"
+)
+
+
 def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float = BUSY_SECONDS) -> Glance:
     """Return what the database at ``url`` says; ``midnight`` is when the day of the budget began.
 
@@ -156,6 +164,7 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
             running=tuple(_running(ask)),
             queued=queued,
             queued_from=_at(queued_from),
+            sites_without_node=tuple(row[0] for row in ask(_WITHOUT_NODE)) if queued else (),
             last_session=_last_session(ask),
             last_fire=_last_fire(ask),
             holds=tuple(_holds(ask, now)),

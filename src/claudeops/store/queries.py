@@ -25,6 +25,7 @@ from claudeops.policy import grants
 from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_past_check, to_session
 from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 from claudeops.store.tables.base import each_value
+from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.structs import replace
@@ -342,3 +343,8 @@ def _names_document(key: str) -> bool:
     plain = key.casefold().strip("_")
     is_link = plain.startswith(_DOCUMENTS) or plain.endswith(_LINKS) or any(page in plain for page in _PAGES)
     return is_link and plain not in {"url", "uri"}
+
+
+def places(connection: Connection) -> frozenset[tuple[str | None, str | None]]:
+    """Return the machine and the site of each daemon that is registered."""
+    return frozenset((row.node, row.site) for row in connection.execute(select(instances.c.node, instances.c.site)))

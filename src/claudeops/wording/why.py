@@ -186,6 +186,11 @@ def session_queued(name: str, not_before: datetime | None) -> Sentence:
     return f"{name} was queued{bound}.", ReasonTone.NEUTRAL
 
 
+def session_unserved(name: str, site: str) -> Sentence:
+    """Say that a session waits for a daemon of its site, and there is none; ``name`` as in `session_name`."""
+    return f"{name} waits for a node of site {one_line(site)}, and no daemon runs there.", ReasonTone.BAD
+
+
 def session_started(name: str, waited: timedelta) -> Sentence:
     """Say that a session started, and how long it had waited."""
     minutes = waited // timedelta(minutes=1)

@@ -41,6 +41,7 @@ def run(*, live: bool) -> int:
     "--service", "services", metavar="NAME", multiple=True, help="Look at this service alone; may be repeated."
 )
 @click.option("--resume", type=click.IntRange(min=1), metavar="SESSION", help="Go on with this session's conversation.")
+@click.option("--site", metavar="NAME", help="Only a node of this site may run it.  [default: any]")
 @click.option(
     "--detach", is_flag=True, help="Queue it for the running daemon, print the session's id, and do not wait."
 )
@@ -51,6 +52,7 @@ def bootstrap(  # noqa: PLR0917 - click hands its options over by name
     prompt_text: str | None,
     services: tuple[str, ...],
     resume: int | None,
+    site: str | None,
     detach: bool,  # noqa: FBT001 - click
     output_format: str,
     live: bool | None,  # noqa: FBT001 - click
@@ -71,17 +73,23 @@ def bootstrap(  # noqa: PLR0917 - click hands its options over by name
         raise click.UsageError("--resume goes on at the session's own tier: leave --tier out.")
     if resume is not None and not (services or (prompt_text or "").strip()):
         raise click.UsageError("--resume needs to know what for: say so with --prompt.")
+    if resume is not None and site is not None:
+        raise click.UsageError("--resume goes on at the session's own site: leave --site out.")
+    if site is not None and not site.strip():
+        raise click.BadParameter("a site has a name.", param_hint="--site")
     if any(not service.strip() for service in services):
         raise click.BadParameter("a service has a name.", param_hint="--service")
     request = asked(prompt_text or "", tuple(map(str.strip, services)))
     if detach:
         from claudeops.cli.bootstrap import queue_and_leave
 
-        return queue_and_leave(tier=tier or 1, prompt_text=request, services=services, resume=resume, as_json=as_json)
+        return queue_and_leave(
+            tier=tier or 1, prompt_text=request, services=services, resume=resume, site=site, as_json=as_json
+        )
     from claudeops.cli.bootstrap import run_in_foreground
 
     return run_in_foreground(
-        tier=tier or 1, prompt_text=request, services=services, resume=resume, as_json=as_json, live=live
+        tier=tier or 1, prompt_text=request, services=services, resume=resume, site=site, as_json=as_json, live=live
     )
 
 

@@ -23,6 +23,7 @@ from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
+    OWNER,
     RULES,
     TIERS,
     after,
@@ -257,6 +258,15 @@ async def test_figures_count_what_ended_since_then(escalated: Session, database:
 def glanced(database: Database) -> Glance:
     now = after(minutes=10)
     return glance(database.url, now=now, midnight=last_midnight(now, "UTC"))
+
+
+async def test_what_waits_for_a_site_without_a_daemon_is_there_at_a_glance(store: Store, database: Database) -> None:
+    await queued(store, wanted(site="harbour"))
+    await queued(store, wanted(site="main"))
+    assert glanced(database).sites_without_node == ()  # no daemon runs at all, which is said elsewhere
+
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    assert glanced(database).sites_without_node == ("harbour",)
 
 
 async def test_an_empty_database_has_nothing_to_tell(database: Database) -> None:

@@ -375,3 +375,13 @@ async def test_no_statement_reads_a_whole_table(sqlite: Database, service: str |
     assert [statement for statement, _ in run if "LIMIT" not in statement and "RECURSIVE" not in statement] == [
         statement for statement, _ in run if "FROM flags" in statement
     ]
+
+
+async def test_a_session_whose_site_has_no_daemon_says_what_it_waits_for(store: Store, database: Database) -> None:
+    await queued(store, wanted(site="harbour"))
+    sentence = "Session 1 (tier 1, manual) waits for a node of site harbour, and no daemon runs there."
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    assert sentence in texts(database, WhyKind.SESSION, None)
+
+    await store.recovery.renew_lease(replace(OWNER, name="node-3", site="harbour"), now=NOW)
+    assert sentence not in texts(database, WhyKind.SESSION, None)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from sqlalchemy import Select, select
+from sqlalchemy import Select, case, select
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.escalation import handover_services
@@ -18,6 +18,7 @@ from claudeops.store.reading.why.beside_sessions import LINGERS, MOST, OpenQuest
 from claudeops.store.rows import TableRow, to_handover, to_names
 from claudeops.store.tables.alerting import incidents
 from claudeops.store.tables.approvals import approvals
+from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
 from claudeops.structs import replace
 from claudeops.text import casefold_key
@@ -28,8 +29,10 @@ _COLUMNS: Final = (
     *(sessions.c.id, sessions.c.root_session_id.label("chain"), sessions.c.tier, sessions.c.trigger),
     *(sessions.c.outcome, sessions.c.decision_reason, sessions.c.error, sessions.c.context, sessions.c.incident_id),
     *(sessions.c.created_at, sessions.c.not_before, sessions.c.started_at, sessions.c.ended_at),
+    case((sessions.c.status == Status.QUEUED.value, sessions.c.site)).label("waits_for_site"),
     *(_ROOT.c.services.label("asked_for"), incidents.c.services.label("alerted")),
 )
+_NODES: Final = select(instances.c.owner)
 _OPEN: Final = (Status.QUEUED.value, Status.RUNNING.value)
 _WITHOUT_YES: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.EXPIRED.value, ApprovalStatus.DENIED.value)
 
@@ -73,6 +76,9 @@ def begun(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]
         waited = None if row.started_at is None else row.started_at - row.created_at
         if asked.has(row.created_at) and (waited is None or why.is_long(waited)):
             yield _reason(row, row.created_at, why.session_queued(name, row.not_before))
+        there = instances.c.site == row.waits_for_site
+        if row.waits_for_site is not None and not asked.rows(_NODES.where(there), most=1):
+            yield _reason(row, row.created_at, why.session_unserved(name, row.waits_for_site))
         if waited is not None and asked.has(row.started_at):
             yield _reason(row, row.started_at, why.session_started(name, waited))
 
