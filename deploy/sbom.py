@@ -23,6 +23,12 @@ CLI = "claude_agent_sdk/_bundled"
 _FORMAT = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\t${Architecture}\\n"
 
 
+def list_packages() -> str:
+    """Return what dpkg has on record, a line each."""
+    command = ["/usr/bin/dpkg-query", "--show", f"--showformat={_FORMAT}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def debian_packages(listed: str) -> Iterator[dict[str, Any]]:
     """Make a component of each installed package; `listed` is dpkg's, a line each."""
     for line in listed.splitlines():
@@ -85,11 +91,8 @@ def bill_of_materials(listed: str, places: list[Path]) -> dict[str, Any]:
 
 def main() -> None:
     """Print the document."""
-    listed = subprocess.run(
-        ["/usr/bin/dpkg-query", "--show", f"--showformat={_FORMAT}"], check=True, capture_output=True, text=True
-    )
     places = sorted(Path("/opt").glob(ENVIRONMENTS))
-    json.dump(bill_of_materials(listed.stdout, places), sys.stdout, indent=1)
+    json.dump(bill_of_materials(list_packages(), places), sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

@@ -171,9 +171,10 @@ def test_the_backup_of_postgresql_gives_a_name_to_a_whole_copy_and_then_removes_
         f"exit {0 if dumps else 1}\n"
     )
     program.chmod(0o755)
-    old = copies / "claudeops-2020-01-01T000000Z.dump"
-    old.touch()
-    os.utime(old, (0, 0))
+    old, other = copies / "claudeops-2020-01-01T000000Z.dump", copies / "notes.txt"
+    for file in (old, other):
+        file.touch()
+        os.utime(file, (0, 0))
     found = unit("claudeops-backup-postgresql.service")
     for (command,) in (found["ExecStart"], found["ExecStartPost"]):
         filled = command.replace("$$", "$").replace("%%", "%").replace("/var/backups/claudeops", str(copies))
@@ -182,7 +183,8 @@ def test_the_backup_of_postgresql_gives_a_name_to_a_whole_copy_and_then_removes_
         if done.returncode != 0:
             break  # as systemd does
 
-    names = sorted(file.name for file in copies.iterdir())
+    names = sorted({file.name for file in copies.iterdir()} - {other.name})
+    assert other.exists()
     if not dumps:
         assert names == [old.name, "claudeops.part"]
         return

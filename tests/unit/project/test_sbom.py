@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
-import subprocess
 import sysconfig
 from importlib.metadata import distributions
 from importlib.resources import files
@@ -22,7 +22,10 @@ from referencing.jsonschema import DRAFT7
 from support.checkout import ROOT
 
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
-LISTED = "ii \tbash\t5.2.15-2+b8\tamd64\nrc \tnginx\t1.22.1-9\tamd64\nii \tlibstdc++6\t12.2.0-14\tamd64\n"
+LISTED = (
+    "ii \tbash\t5.2.15-2+b8\tamd64\nrc \tnginx\t1.22.1-9\tamd64\niU \tredis\t5:7.0.15-1\tall\n"
+    "ii \tlibstdc++6\t12.2.0-14\tamd64\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,17 @@ def test_every_distribution_is_in_it(document: dict[str, Any]) -> None:
     assert {part["purl"].split("@")[0] for part in listed if "pypi" in part.get("purl", "")} == there
 
 
+def test_it_looks_wherever_the_image_gets_packages_of_python(sbom: ModuleType, tmp_path: Path) -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY --from=\w+ /opt/(\w+) /opt/\1$", dockerfile, flags=re.MULTILINE)
+    places = {tmp_path / name / "lib" / "python3.11" / "site-packages" for name in copied}
+    for place in places:
+        place.mkdir(parents=True)
+
+    assert len(places) == 2
+    assert set(tmp_path.glob(sbom.ENVIRONMENTS)) == places
+
+
 def test_a_package_of_debian_is_in_it_while_it_is_installed(document: dict[str, Any]) -> None:
     urls = [part["purl"] for part in document["components"] if part.get("purl", "").startswith("pkg:deb/")]
 
@@ -83,14 +97,7 @@ def test_the_cli_is_in_it_with_its_digest(document: dict[str, Any]) -> None:
 def test_dpkg_prints_what_is_read_of_it(sbom: ModuleType) -> None:
     if shutil.which("dpkg-query") is None:
         pytest.skip("needs dpkg-query (Debian: dpkg)")
-    printed = subprocess.run(
-        ["dpkg-query", "--show", f"--showformat={sbom._FORMAT}"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
 
-    found = {part["name"]: part["version"] for part in sbom.debian_packages(printed.stdout)}
+    found = {part["name"]: part["version"] for part in sbom.debian_packages(sbom.list_packages())}
     assert {"bash", "dpkg"} <= found.keys()
     assert all(found.values())
