@@ -6,6 +6,7 @@ the others have settled what it left.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -59,7 +60,7 @@ class FleetRun:
         for number, strike in enumerate(self.world.plan.strikes):
             self._owed += 1
             await self._round(number, strike)
-        await until_it(self._is_at_rest)
+        await until_it(self._is_at_rest, math.inf)
         self._stops = True
         for machine in self.world.machines:
             await self._stop(machine)
@@ -69,7 +70,7 @@ class FleetRun:
     async def _round(self, number: int, strike: Strike) -> None:
         """Return when a strike was dealt, or when there is nothing more to be done and nobody came by."""
         due = time.monotonic() + strike.after_seconds
-        await until_it(partial(self._is_over, number, strike, due))
+        await until_it(partial(self._is_over, number, strike, due), math.inf)
         if dealt(self.world.root)[number] != _PASSED_BY:
             self.course.struck.append(strike)
 
@@ -127,16 +128,24 @@ class FleetRun:
         """Ask a daemon to stop, and judge what it leaves."""
         daemon = self._daemons[machine]
         daemon.signal(signal.SIGTERM)
-        await daemon.ended.wait()
+        await until(partial(self._has_ended, daemon), math.inf)
         await self._take_note(machine, daemon)
 
     async def _look_after(self) -> None:
-        """Let the next daemons follow those that have ended, and let those go on that were stopped for long enough."""
+        """Let the next daemons follow those that have ended, and let those go on that stood still for long enough."""
         for machine, daemon in tuple(self._daemons.items()):
             if daemon.status is not None:
                 await self._take_note(machine, daemon)
         if self.world.plan.returns or not self._daemons:
             await self._start_all()
+        self._wake_up()
+
+    def _has_ended(self, daemon: Daemon) -> bool:
+        self._wake_up()  # it may stand still on its way to the end
+        return daemon.status is not None
+
+    def _wake_up(self) -> None:
+        """Let those go on that have stood still for long enough."""
         for pid in self._stopped():
             if time.monotonic() >= self._wakes.setdefault(pid, time.monotonic() + self._pause()):
                 del self._wakes[pid]

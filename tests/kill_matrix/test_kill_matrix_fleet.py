@@ -22,6 +22,7 @@ SEEDS = range(100)
 POLITE = range(-POLITE_ROUND, 0)
 
 
+@pytest.mark.timeout(900)
 async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path) -> None:
     """The trials that failed once are among them."""
     drawn = [*of_the_day(SEEDS, 2), *of_the_day(POLITE, 1)]

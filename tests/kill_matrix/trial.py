@@ -40,6 +40,7 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, made: Templates) -> 
     world = World.make(root, plan, made)
     await world.queue(plan.queued)
     course = Course(plan=plan)
+    patience = PATIENCE_SECONDS * (plan.nodes + 1) if plan.nodes > 1 else PATIENCE_SECONDS  # they share the processor
     async with serve(world.script(), expected_key=DUMMY_KEY) as api:
         silent = socket.socket()  # bound, so that it is nobody else's, and refuses everybody
         silent.bind(("127.0.0.1", 0))
@@ -47,13 +48,13 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, made: Templates) -> 
             world.declare_probes(port=int(api.url.rpartition(":")[2].strip("/")), closed=silent.getsockname()[1])
             await world.ping()
         try:
-            with anyio.fail_after(PATIENCE_SECONDS):
+            with anyio.fail_after(patience):
                 if plan.nodes > 1:
                     await FleetRun(world, course, zygote, api.url).run()
                 else:
                     await _one_after_the_other(world, course, zygote, api.url)
         except TimeoutError:
-            course.faults.append(f"not everything had settled after {PATIENCE_SECONDS:g} s")
+            course.faults.append(f"not everything had settled after {patience:g} s")
         finally:
             silent.close()
     course.seconds = time.monotonic() - began
