@@ -6,7 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.logs import LogEvent
+from claudeops.store.queue import Queue
 from support.estate import Estate, leaving_nothing, open_estate
 
 SHARE: Final = 0.7
@@ -84,7 +85,7 @@ async def burst(setup: Setup, url: str | None = None) -> tuple[float, float]:
                 await estate.queue()
             estate.context.log.info(LogEvent.DAEMON_READY)  # as in a daemon, the log is in use before the burst
             work = _Work(estate, setup.burst)
-            async with _supervised(estate, work) as run:
+            async with _supervised(estate, work, estate.store.queue) as run:
                 started, used = time.perf_counter(), time.process_time()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(run.run)
@@ -94,8 +95,13 @@ async def burst(setup: Setup, url: str | None = None) -> tuple[float, float]:
             return setup.burst / taken, used / setup.burst
 
 
+def supervised(estate: Estate, expected: int, *, queue: Queue) -> AbstractAsyncContextManager[Supervisor]:
+    """Return a supervisor of sessions that only wait."""
+    return _supervised(estate, _Work(estate, expected), queue)
+
+
 @asynccontextmanager
-async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
+async def _supervised(estate: Estate, work: _Work, queue: Queue) -> AsyncIterator[Supervisor]:
     """Return a supervisor; ``daemon.json`` is kept true meanwhile, as the daemon does."""
     running = RunningSessions()
     keeper = StatusWriter(
@@ -108,7 +114,7 @@ async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.run)
         run = leaving_nothing(work)
-        yield estate.supervisor(run_session=run, running=running, listeners=[keeper, work], slots=SLOTS)
+        yield estate.supervisor(run_session=run, queue=queue, running=running, listeners=[keeper, work], slots=SLOTS)
         tasks.cancel_scope.cancel()
 
 

@@ -23,6 +23,7 @@ from benchmarks import (
     cell_network,
     commands,
     daemon_gate,
+    fleet,
     gate,
     hangs,
     history,
@@ -58,6 +59,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "hangs": hangs.noticed,
     "burst": burst.rate,
     "burst-postgresql": postgresql.rate,
+    "fleet": fleet.shared,
     "recovery": recovery.claims,
     "looks": looks.cost,
     "probes": watching.thousand,
@@ -96,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             probes=chosen.probes,
             probe_minutes=chosen.probe_minutes,
             alert_seconds=chosen.alert_seconds,
+            fleet=chosen.fleet,
             beside=chosen.beside and chosen.beside.absolute(),
         )
         for name, value in machine.facts(setup.directory):
@@ -124,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
     parser.add_argument("--stream-mib", type=float, default=190.7, help="size of the streams that are read")
     parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
+    parser.add_argument("--fleet", type=int, default=1000, help="sessions that wait for one, two and three nodes")
     parser.add_argument("--probes", type=int, default=1000, help="how many are watched")
     parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long they are watched")
     parser.add_argument("--alert-seconds", type=float, default=60.0, help="how long bodies of alerts come in")

@@ -25,8 +25,8 @@ _RUNS: Final = 3  # at most: each takes several seconds
 
 def gate(setup: Setup) -> Table:
     """Measure the gate as its line for SQLite does."""
-    with _server(setup) as server:
-        taken = anyio.run(measured, setup, _database(server, setup))
+    with server_of(setup) as server:
+        taken = anyio.run(measured, setup, migrated(server, setup))
     p99, disk = percentile(taken, 0.99), percentile(fsyncs(setup.directory, len(taken)), 0.99)
     most = TARGET_MILLISECONDS + disk
     return Table(
@@ -41,10 +41,10 @@ def gate(setup: Setup) -> Table:
 def rate(setup: Setup) -> Table:
     """Measure a burst as its line for SQLite does."""
     pairs = []
-    with _server(setup) as server:
+    with server_of(setup) as server:
         for _ in range(min(setup.repeats, _RUNS)):
             slept = anyio.run(asleep, setup.burst)
-            pairs.append((slept, *anyio.run(burst, setup, _database(server, setup))))
+            pairs.append((slept, *anyio.run(burst, setup, migrated(server, setup))))
     share = statistics.median(ran / slept for slept, ran, _ in pairs)
     return Table(
         title=f"Burst on PostgreSQL: {setup.burst} sessions, {SLOTS} slots, {WORK_SECONDS * 1000:g} ms of work each",
@@ -71,7 +71,7 @@ _NOTES: Final = (
 
 
 @contextmanager
-def _server(setup: Setup) -> Iterator[Server]:
+def server_of(setup: Setup) -> Iterator[Server]:
     """Have a server whose files are in the directory that is measured."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         let_pass(Path(name))
@@ -81,7 +81,7 @@ def _server(setup: Setup) -> Iterator[Server]:
         shutil.rmtree(data)
 
 
-def _database(server: Server, setup: Setup) -> str:
+def migrated(server: Server, setup: Setup) -> str:
     """Return the address of a new database with every table."""
     url = server.url(server.create())
     migrate(url, migrations_dir=packaged("migrations"), backup_dir=setup.directory)

@@ -19,6 +19,7 @@ class Setup:
     probes: int = 1000  # watched at once
     probe_minutes: float = 2.0  # for which they are watched
     alert_seconds: float = 60.0  # for which bodies of alerts come in
+    fleet: int = 1000  # sessions that wait for nodes which share a database
     beside: Path | None = None  # a binary of Claude Ops, which does the same things
 
 
