@@ -21,7 +21,7 @@ from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.logs import LogEvent
-from claudeops.store.queue import Queue
+from claudeops.store.claims import Claims
 from support.estate import Estate, leaving_nothing, open_estate
 
 SHARE: Final = 0.7
@@ -85,7 +85,7 @@ async def burst(setup: Setup, url: str | None = None) -> tuple[float, float]:
                 await estate.queue()
             estate.context.log.info(LogEvent.DAEMON_READY)  # as in a daemon, the log is in use before the burst
             work = _Work(estate, setup.burst)
-            async with _supervised(estate, work, estate.store.queue) as run:
+            async with _supervised(estate, work, estate.store.claims) as run:
                 started, used = time.perf_counter(), time.process_time()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(run.run)
@@ -95,13 +95,13 @@ async def burst(setup: Setup, url: str | None = None) -> tuple[float, float]:
             return setup.burst / taken, used / setup.burst
 
 
-def supervised(estate: Estate, expected: int, *, queue: Queue) -> AbstractAsyncContextManager[Supervisor]:
+def supervised(estate: Estate, expected: int, *, claims: Claims) -> AbstractAsyncContextManager[Supervisor]:
     """Return a supervisor of sessions that only wait."""
-    return _supervised(estate, _Work(estate, expected), queue)
+    return _supervised(estate, _Work(estate, expected), claims)
 
 
 @asynccontextmanager
-async def _supervised(estate: Estate, work: _Work, queue: Queue) -> AsyncIterator[Supervisor]:
+async def _supervised(estate: Estate, work: _Work, claims: Claims) -> AsyncIterator[Supervisor]:
     """Return a supervisor; ``daemon.json`` is kept true meanwhile, as the daemon does."""
     running = RunningSessions()
     keeper = StatusWriter(
@@ -114,7 +114,7 @@ async def _supervised(estate: Estate, work: _Work, queue: Queue) -> AsyncIterato
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.run)
         run = leaving_nothing(work)
-        yield estate.supervisor(run_session=run, queue=queue, running=running, listeners=[keeper, work], slots=SLOTS)
+        yield estate.supervisor(run_session=run, claims=claims, running=running, listeners=[keeper, work], slots=SLOTS)
         tasks.cancel_scope.cancel()
 
 

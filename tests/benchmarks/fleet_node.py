@@ -18,17 +18,17 @@ import anyio.to_thread
 
 from benchmarks.burst import supervised
 from claudeops.domain.sessions import Session
-from claudeops.store.queue import Queue
+from claudeops.store.claims import Claims
 from support.estate import open_estate
 
 MANY = 10**9  # more sessions than there are: a node does not know how many it gets
 
 
-class TimedQueue(Queue):
-    """A queue that notes how long its claims take."""
+class TimedClaims(Claims):
+    """Claims that note how long they take."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.__dict__ = queue.__dict__
+    def __init__(self, claims: Claims) -> None:
+        self.__dict__ = claims.__dict__
         self.taken: list[float] = []
 
     async def claim(self, *given: Any, **named: Any) -> Sequence[Session]:
@@ -42,16 +42,16 @@ class TimedQueue(Queue):
 
 async def _run(url: str, root: Path) -> None:
     async with open_estate(root, url=url) as estate:
-        queue = TimedQueue(estate.store.queue)
+        claims = TimedClaims(estate.store.claims)
         _say("ready")
         await anyio.to_thread.run_sync(sys.stdin.readline)
         used = time.process_time()
-        async with supervised(estate, MANY, queue=queue) as supervisor, anyio.create_task_group() as tasks:
+        async with supervised(estate, MANY, claims=claims) as supervisor, anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await anyio.to_thread.run_sync(sys.stdin.readline)
             used = time.process_time() - used
             await supervisor.drain(0)
-        _say(json.dumps({"claims": queue.taken, "processor": used}))
+        _say(json.dumps({"claims": claims.taken, "processor": used}))
 
 
 def _say(line: str) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +24,6 @@ from typing import Final
 import anyio
 import psutil
 import sqlalchemy as sa
-from anyio.abc import SocketAttribute, SocketStream
 
 from support.operating import COMMAND, Daemon
 from support.stand_in_daemon import StandInNode, stand_in_node, told
@@ -32,8 +34,6 @@ APART: Final = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 TAKEOVER_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 1.0
-BEAT_SECONDS: Final = TAKEOVER_SECONDS / 12
-"""Between two signs of life: a take-over comes at the first one after the lease."""
 
 
 @cache
@@ -46,46 +46,83 @@ def refusal() -> str | None:
     return done.stderr.decode(errors="replace").strip() or "unshare failed" if done.returncode else None
 
 
-@dataclass
 class Road:
-    """A node's road to PostgreSQL, over TCP on loopback, which can be cut."""
+    """A node's road to PostgreSQL, over TCP on loopback, which can be cut; a thread carries what is said."""
 
-    server: Path  # its socket
-    port: int = 0
-    is_cut: bool = False
-    _open: set[anyio.CancelScope] = field(default_factory=set)
+    def __init__(self, server: Path) -> None:
+        self.is_cut = False
+        self._server = str(server)  # its socket
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._order, self._orders = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._other_end: dict[socket.socket, socket.socket] = {}
+        self._thread = threading.Thread(target=self._run)
+        for watched in (self._listener, self._orders):
+            self._selector.register(watched, selectors.EVENT_READ)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
 
     def cut(self) -> None:
-        """Break every connection, and refuse all others."""
+        """Break every connection, and refuse all others until `is_cut` says otherwise."""
         self.is_cut = True
-        for scope in tuple(self._open):
-            scope.cancel()
+        self._order.send(b"c")
 
-    async def run(self, listener: anyio.abc.Listener[SocketStream]) -> None:
-        """Carry what is said until cancelled."""
-        await listener.serve(self._carry)
+    def close(self) -> None:
+        """Break every connection, and be no road any more."""
+        self._order.send(b"e")
+        self._thread.join()
+        for left in (self._listener, self._order, self._orders, self._selector):
+            left.close()
 
-    async def _carry(self, client: SocketStream) -> None:
-        with anyio.CancelScope() as scope:
-            self._open.add(scope)
-            try:
-                async with client:
-                    if self.is_cut:
-                        return
-                    with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        async with await anyio.connect_unix(self.server) as server, anyio.create_task_group() as tasks:
-                            tasks.start_soon(self._pass, server, client, scope)
-                            await self._pass(client, server, scope)
-            finally:
-                self._open.discard(scope)
+    def _run(self) -> None:
+        order = b""
+        while order != b"e":
+            for key, _ in self._selector.select():
+                ready = key.fileobj
+                if ready is self._orders:
+                    order = self._orders.recv(1)
+                    for end in tuple(self._other_end):
+                        self._drop(end)
+                elif ready is self._listener:
+                    self._accept()
+                elif isinstance(ready, socket.socket) and ready in self._other_end:
+                    self._carry(ready)
 
-    async def _pass(
-        self, source: anyio.abc.ByteReceiveStream, sink: anyio.abc.ByteSendStream, scope: anyio.CancelScope
-    ) -> None:
-        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while True:
-                await sink.send(await source.receive())
-        scope.cancel()
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            if not self.is_cut:
+                server.connect(self._server)
+        except OSError:
+            pass
+        else:
+            if not self.is_cut:
+                self._other_end |= {client: server, server: client}
+                for end in (client, server):
+                    self._selector.register(end, selectors.EVENT_READ)
+                return
+        client.close()
+        server.close()
+
+    def _carry(self, source: socket.socket) -> None:
+        try:
+            said = source.recv(65_536)
+            if said:
+                self._other_end[source].sendall(said)
+        except OSError:
+            said = b""
+        if not said:
+            self._drop(source)
+
+    def _drop(self, end: socket.socket) -> None:
+        for each in (end, self._other_end.get(end)):
+            if each is not None and self._other_end.pop(each, None) is not None:
+                self._selector.unregister(each)
+                each.close()
 
 
 @dataclass
@@ -162,15 +199,11 @@ async def machine(name: str, root: Path, server: Path, database: Database) -> As
     """Give a machine below ``root``, whose daemon does not run yet."""
     root.mkdir()
     (root / "signals").mkdir()
-    road = Road(server / ".s.PGSQL.5432")
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with listener, stand_in_node(root) as node, anyio.create_task_group() as tasks:
-        road.port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no query of Django's
-        tasks.start_soon(road.run, listener)
+    async with stand_in_node(root) as node:
         node.operator.forks = False
         node.operator.runs = (*APART, *COMMAND, "run")
-        yield Machine(name, node, road, database)
-        tasks.cancel_scope.cancel()
+        with contextlib.closing(Road(server / ".s.PGSQL.5432")) as road:
+            yield Machine(name, node, road, database)
 
 
 def share_key(one: Machine, other: Machine) -> None:

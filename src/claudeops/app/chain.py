@@ -171,7 +171,7 @@ async def resumed_session(settings: Settings, session_id: int, prompt_text: str 
         why = f"Session {session_id} has not ended: wait for its end, or stop it."
     elif not HARNESSES[found.harness].capabilities.resumes:
         why = f"Session {session_id} ran on {found.harness}, which cannot go on with an earlier conversation."
-    elif found.log_node not in {node for node, _ in places} - {settings.node.name} and not (
+    elif found.log_node not in {place.node for place in places} - {settings.node.name} and not (
         await anyio.to_thread.run_sync(is_readable, Path(found.log_path or ""))
     ):
         gone = f"The log of session {session_id} is gone, and its conversation with it."
@@ -216,16 +216,18 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
 async def _served(store: Store, new: NewSession) -> NewSession:
     """Return a session that a daemon may claim; a machine without a daemon is not waited for.
 
-    Raises `NoDaemonError`, with nothing queued, where none of its site runs.
+    Raises `NoDaemonError`, with nothing queued, where none of its site runs. A chain that goes on does so on a daemon
+    that is alone, which may have another site than when the chain began.
     """
     places = await store.database.read(queries.places)
-    if new.site is not None and new.site not in {site for _, site in places}:
+    is_served = new.parent_session_id is not None and any(place.is_alone for place in places)
+    if new.site is not None and not is_served and new.site not in {place.site for place in places}:
         raise NoDaemonError(
             f"No daemon of site {visible(new.site)} runs on this database, so nothing was queued.",
             target=new.site,
             hint="`claudeops list-nodes` lists the daemons and their sites.",
         )
-    return new if new.for_node in {node for node, _ in places} else replace(new, for_node=None)
+    return new if new.for_node in {place.node for place in places} else replace(new, for_node=None)
 
 
 async def follow(

@@ -144,7 +144,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 _WITHOUT_NODE: Final = (  # where no daemon runs at all, that is what there is to say
     "SELECT DISTINCT site FROM sessions WHERE status = 'queued' AND site IS NOT NULL"
     " AND EXISTS (SELECT 1 FROM instances)"
-    " AND NOT EXISTS (SELECT 1 FROM instances WHERE instances.site = sessions.site) ORDER BY site"
+    " AND NOT EXISTS (SELECT 1 FROM instances WHERE is_alone OR instances.site = sessions.site) ORDER BY site"
 )
 
 

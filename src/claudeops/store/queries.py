@@ -345,6 +345,6 @@ def _names_document(key: str) -> bool:
     return is_link and plain not in {"url", "uri"}
 
 
-def places(connection: Connection) -> frozenset[tuple[str | None, str | None]]:
-    """Return the machine and the site of each daemon that is registered."""
-    return frozenset((row.node, row.site) for row in connection.execute(select(instances.c.node, instances.c.site)))
+def places(connection: Connection) -> Sequence[TableRow]:
+    """Return ``node``, ``site`` and ``is_alone`` of each daemon that is registered."""
+    return connection.execute(select(instances.c.node, instances.c.site, instances.c.is_alone)).all()

@@ -104,3 +104,14 @@ async def test_a_log_that_is_here_binds_to_no_machine_that_is_gone(database: Dat
     async with daemons(database, tmp_path, [OTHER_OWNER]) as settings:
         await queue_for_daemon(settings, await resumed_session(settings, session.id, "go on"))
     assert database.rows("sessions")[-1]["for_node"] is None
+
+
+async def test_a_conversation_goes_on_although_the_one_daemon_has_another_site_by_now(
+    database: Database, tmp_path: Path
+) -> None:
+    log = tmp_path / "session.ndjson"
+    log.write_text("{}\n")
+    session = await ended(database, log, node="here", site="harbour")
+    async with daemons(database, tmp_path, [replace(OTHER_OWNER, is_alone=True)]) as settings:
+        await queue_for_daemon(settings, await resumed_session(settings, session.id, "go on"))
+    assert database.rows("sessions")[-1]["parent_session_id"] == session.id

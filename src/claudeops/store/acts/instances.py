@@ -41,6 +41,7 @@ def register(connection: Connection, owner: Owner, now: datetime, **more: str) -
         "node": owner.node or None,
         "site": owner.site or None,
         "max_tier": owner.max_tier,
+        "is_alone": owner.is_alone,
         "version": owner.version or None,
         "revision": HEAD,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Column, Float, Index, Integer, PrimaryKeyConstraint, Table
+from sqlalchemy import Boolean, Column, Float, Index, Integer, PrimaryKeyConstraint, Table
 
 from claudeops.store.tables.base import metadata, session_column, table
 from claudeops.store.tables.columns import CleanText, Name, Usd, UtcDateTime
@@ -93,6 +93,12 @@ instances: Final = Table(
     Column("node", Name, comment="the machine's name, `CLAUDEOPS_NODE`; null: its version does not say"),
     Column("site", Name, comment="where that is, `CLAUDEOPS_SITE`; null: its version does not say"),
     Column("max_tier", Integer, comment="the highest tier that it runs; null: its version does not say"),
+    Column(
+        "is_alone",
+        Boolean,
+        comment="no other daemon can work on the database, so it runs the sessions of every site; null: its version "
+        "does not say",
+    ),
     Column("version", Name, comment="of claudeops; null: it does not say"),
     Column("revision", Name, comment="of the tables, which this version needs; null: it does not say"),
     Column(

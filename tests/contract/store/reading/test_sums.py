@@ -23,6 +23,7 @@ from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
+    OTHER_OWNER,
     OWNER,
     RULES,
     TIERS,
@@ -267,6 +268,9 @@ async def test_what_waits_for_a_site_without_a_daemon_is_there_at_a_glance(store
 
     await store.recovery.renew_lease(OWNER, now=NOW)
     assert glanced(database).sites_without_node == ("harbour",)
+
+    await store.recovery.renew_lease(replace(OTHER_OWNER, is_alone=True), now=NOW)
+    assert glanced(database).sites_without_node == ()  # nothing waits for a site where a daemon is alone
 
 
 async def test_an_empty_database_has_nothing_to_tell(database: Database) -> None:

@@ -385,3 +385,9 @@ async def test_a_session_whose_site_has_no_daemon_says_what_it_waits_for(store: 
 
     await store.recovery.renew_lease(replace(OWNER, name="node-3", site="harbour"), now=NOW)
     assert sentence not in texts(database, WhyKind.SESSION, None)
+
+
+async def test_a_session_waits_for_no_site_where_a_daemon_is_alone(store: Store, database: Database) -> None:
+    await queued(store, wanted(site="harbour"))
+    await store.recovery.renew_lease(replace(OWNER, is_alone=True), now=NOW)
+    assert not [text for text in texts(database, WhyKind.SESSION, None) if "waits for a node" in text]

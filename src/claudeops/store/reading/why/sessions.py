@@ -76,7 +76,7 @@ def begun(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]
         waited = None if row.started_at is None else row.started_at - row.created_at
         if asked.has(row.created_at) and (waited is None or why.is_long(waited)):
             yield _reason(row, row.created_at, why.session_queued(name, row.not_before))
-        there = instances.c.site == row.waits_for_site
+        there = instances.c.is_alone | (instances.c.site == row.waits_for_site)
         if row.waits_for_site is not None and not asked.rows(_NODES.where(there), most=1):
             yield _reason(row, row.created_at, why.session_unserved(name, row.waits_for_site))
         if waited is not None and asked.has(row.started_at):
