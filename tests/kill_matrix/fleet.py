@@ -127,6 +127,7 @@ class FleetRun:
     async def _stop(self, machine: Machine) -> None:
         """Ask a daemon to stop, and judge what it leaves."""
         daemon = self._daemons[machine]
+        await until(lambda: daemon.status is not None or hears(daemon.pid))
         daemon.signal(signal.SIGTERM)
         await until(partial(self._has_ended, daemon), math.inf)
         await self._take_note(machine, daemon)
