@@ -22,6 +22,7 @@ from anyio.abc import Process, SocketStream, TaskGroup, UNIXSocketStream
 
 from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.process.tree import disown, own, starting
+from claudeops.tasks import open_tasks
 
 SPARE_SECONDS: Final = 20.0
 """How long a launcher waits for a session that is expected."""
@@ -207,6 +208,6 @@ class Launchers:
 @asynccontextmanager
 async def open_launchers() -> AsyncIterator[Launchers]:
     """Yield launchers; what waits for a session when the block is left ends."""
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:  # what fails within the block is raised as it is
         yield Launchers(tasks)
         tasks.cancel_scope.cancel()
