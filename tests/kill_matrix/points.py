@@ -94,7 +94,7 @@ _BEFORE: Final = (Moment.BEFORE,)
 # the database), and committed (after the port's method).
 PLACES: Final[tuple[Place, ...]] = (
     # --- the start
-    Place("settings read", "claudeops.cli.run:start", Phase.START, _AFTER),
+    Place("settings read", "claudeops.cli.run:read_settings", Phase.START, _AFTER),
     Place("directories made", "claudeops.app.cell:prepare_directories", Phase.START, _AFTER),
     Place("cell chosen", "claudeops.app.node:choose_cell", Phase.START),
     Place("CLIs admitted", "claudeops.app.node:admit_clis", Phase.START),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from claudeops.domain.chains.escalation import EscalationRules, TierChoice
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.probe import HeartbeatLook, PingVerb, Probe
 from claudeops.domain.sessions import NewSession, Trigger
+from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.scripted_api.script import Script
 from kill_matrix.databases import DatabaseKind, Templates, TrialDatabase
 from kill_matrix.plan import Cli, Plan
@@ -110,6 +112,11 @@ class World:
         for machine in _machines(root, plan):
             for place in (machine.state, machine.results):
                 place.mkdir(parents=True)
+        if plan.nodes > 1:  # by which all of them prove what people have answered
+            first, *others = _machines(root, plan)
+            ensure_key(first.state)
+            for machine in others:
+                shutil.copy(first.state / "approval.key", machine.state)
         for name in ("home", "repos/estate"):
             (root / name).mkdir(parents=True)
         (root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\n", encoding="utf-8")
