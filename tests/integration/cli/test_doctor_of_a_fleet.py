@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import pytest
 
@@ -14,15 +15,19 @@ from claudeops.cli.doctor.finding import DoctorContext, Finding
 from claudeops.engine.owners import this_owner
 from claudeops.store.recovery import Recovery
 from claudeops.store.store import open_store
+from claudeops.structs import replace
 from support.settings_world import make_world
 from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
+STARTS: Final = itertools.count(1_000.0)
+"""When each daemon has started: one after the other."""
+
 
 async def joined(recovery: Recovery, node: str, probes: str, *, site: str = "main") -> None:
-    owner = this_owner(node=node, site=site, version="1.0")
+    owner = replace(this_owner(node=node, site=site, version="1.0"), process_started_at=next(STARTS))
     await recovery.reconcile(owner, now=datetime.now(UTC), alive=lambda _: True, digests={"probes": probes})
 
 

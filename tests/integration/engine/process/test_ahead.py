@@ -109,12 +109,19 @@ async def test_one_that_no_session_needs_has_ended_with_the_block() -> None:
     assert ahead.process.returncode is not None
 
 
+async def begun(before: set[psutil.Process]) -> psutil.Process:
+    """Return the one process that has begun since ``before``: what runs the tests has others."""
+    await until(lambda: len(set(psutil.Process().children()) - before) == 1)
+    (found,) = set(psutil.Process().children()) - before
+    return found
+
+
 async def test_one_for_an_expected_session_is_the_one_that_leads_it() -> None:
+    before = set(psutil.Process().children())
     async with open_launchers() as launchers:
         launchers.expect()
         launchers.expect()  # two reports at once: one is enough
-        await until(lambda: len(psutil.Process().children()) == 1)
-        (expected,) = psutil.Process().children()
+        expected = await begun(before)
         async with launchers.started_ahead() as ahead:
             assert ahead is not None
             assert ahead.process.pid == expected.pid
@@ -125,18 +132,18 @@ async def test_one_for_an_expected_session_is_the_one_that_leads_it() -> None:
 
 
 async def test_one_whose_session_never_comes_ends_with_the_daemon() -> None:
+    before = set(psutil.Process().children())
     async with open_launchers() as launchers:
         launchers.expect()
-        await until(lambda: len(psutil.Process().children()) == 1)
-        (expected,) = psutil.Process().children()
+        expected = await begun(before)
     assert not expected.is_running()
 
 
 async def test_one_that_has_died_while_it_waited_leads_nothing() -> None:
+    before = set(psutil.Process().children())
     async with open_launchers() as launchers:
         launchers.expect()
-        await until(lambda: len(psutil.Process().children()) == 1)
-        psutil.Process().children()[0].kill()
+        (await begun(before)).kill()
         async with launchers.started_ahead() as ahead:
             assert ahead is not None
             await ahead.process.wait()

@@ -291,7 +291,7 @@ async def test_session_that_is_claimed_too_late_never_starts(estate: Estate) -> 
     sessions, held, may = ScriptedSessions(estate), HeldClaims(estate), [True]
     root = await estate.queue()
     run = leaving_nothing(sessions)
-    async with supervised(estate, run_session=run, queue=held, may_claim=lambda: bool(may)):
+    async with supervised(estate, run_session=run, claims=held, may_claim=lambda: bool(may)):
         await held.taken.wait()
         may.clear()
         held.let_go.set()
