@@ -74,7 +74,10 @@ def sessions_in(file: Path) -> int:
 
 
 def sessions_without_log(sqlite: Database, directory: Path) -> int:
-    """Return how many are in the file itself."""
+    """Return how many are in the file itself, whose log is written back.
+
+    Beside a reader it is no database by itself: SQLite leaves out pages that have changed since that reader began.
+    """
     return sessions_in(Path(shutil.copyfile(sqlite.file, directory / "alone.db")))
 
 
@@ -126,9 +129,7 @@ async def test_what_other_processes_wrote_is_written_back_as_well(sqlite: Databa
         assert pages_of_log(sqlite) == before, "the log was started over"
 
 
-async def test_a_long_reader_costs_few_checkpoints_and_its_log_is_started_over_later(
-    sqlite: Database, tmp_path: Path
-) -> None:
+async def test_a_long_reader_costs_few_checkpoints_and_its_log_is_started_over_later(sqlite: Database) -> None:
     async with watched(sqlite) as (store, checkpoints):
         await write(store)
         with closing(sqlite3.connect(sqlite.file, isolation_level=None)) as reader:
@@ -138,7 +139,6 @@ async def test_a_long_reader_costs_few_checkpoints_and_its_log_is_started_over_l
                 await write(store)
                 checkpoints.end()
             assert 1 < checkpoints.begun <= 1 + (pages_of_log(sqlite) - FIRST_PAGES) / AGAIN_PAGES
-            assert sessions_without_log(sqlite, tmp_path) <= 1
             assert reader.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
         for _ in range(AGAIN_PAGES // STEP + 1):
             await write(store)
