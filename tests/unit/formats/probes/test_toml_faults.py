@@ -110,7 +110,7 @@ def test_what_is_nested_too_deeply_is_refused_in_every_file(kind: str) -> None:
             2,
             (
                 f"the key '{LONG}' is not known here: known are name, cron, interval, jitter, timezone, tier, prompt, "
-                "prompt_file, services, budget_usd, quiet_hours, overlap, misfire_grace, enabled"
+                "prompt_file, services, budget_usd, site, quiet_hours, overlap, misfire_grace, enabled"
             ),
         ),
         (
