@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, lease_keeper, run_housekeeping
+from claudeops.app.daemon import command_runner, disk_floor, healthcheck_ping, lease_renewal, run_housekeeping
 from claudeops.app.limits import escalation_rules
 from claudeops.app.node import Node, announce_of, open_node
 from claudeops.clock import Clock
@@ -78,7 +78,7 @@ async def run_chain(
         return root
     queued(root)
     running, ping = RunningSessions(), healthcheck_ping(node)
-    floor, lease = disk_floor(node, running), lease_keeper(node, running, shutdown)
+    floor, lease = disk_floor(node, running), lease_renewal(node, running, shutdown)
     listeners = [floor] if ping is None else [floor, ping]
     supervisor = node.supervisor(
         running=running, listeners=listeners, may_claim=lease.may_claim, chain=root.root_session_id

@@ -7,7 +7,6 @@ import gc
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -15,17 +14,15 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from claudeops.app.alerts import alert_worker, alerts_file, heartbeats
 from claudeops.app.node import Node
 from claudeops.app.notify import ReloadedNotifications, notifications
 from claudeops.app.probes import declared_probes, keep_estate, probe_watch
-from claudeops.app.roles import alert_worker, alerts_file, digests_of, fleet_roles, heartbeats, keep_files, roles_of
-from claudeops.app.wiring import plans, root_session
+from claudeops.app.roles import digests_of, fleet_roles, keep_files, roles_of
+from claudeops.app.schedules import follow_up_worker, probe_gate, schedule_runner
 from claudeops.domain.alerts.receipt import WEBHOOK
-from claudeops.domain.chains.escalation import fingerprint
 from claudeops.domain.owner import SCHEDULES, UPKEEP
-from claudeops.domain.probes.tier0 import Tier0
-from claudeops.domain.schedules.plan import SchedulePlan
-from claudeops.domain.sessions import Session, Trigger
+from claudeops.domain.sessions import Session
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
@@ -35,16 +32,11 @@ from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.roles import Roles
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
-from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
-from claudeops.engine.probes.declared import DeclaredReader
-from claudeops.engine.schedules.follow_ups import FollowUpWorker
 from claudeops.engine.schedules.runner import ScheduleRunner
-from claudeops.engine.schedules.tier0 import ProbeGate
 from claudeops.engine.session.supervisor import STOP_MARGIN_SECONDS, Supervisor
 from claudeops.engine.system import Shutdown, give_memory_back
 from claudeops.logs import LogEvent
-from claudeops.settings.schedules import load_schedules
 from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.store.locks import no_check
 from claudeops.structs import replace
@@ -97,8 +89,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     worker = alert_worker(node, rules, dependencies=declared.dependencies)
     watch = probe_watch(node, declared, queued=worker.stir)
     tier0 = probe_gate(node, declared)
-    lease = lease_keeper(node, running, shutdown)
-    keeper = schedule_keeper(node, tier0, held_back=lease.holds_back)
+    lease = lease_renewal(node, running, shutdown)
+    schedules = schedule_runner(node, tier0, held_back=lease.holds_back)
     roles = roles_of(node, lease)
     status = StatusWriter(
         file=file,
@@ -107,7 +99,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         running=running.sessions,
         log=node.log,
         trouble=lambda: lease.trouble,
-        schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
+        schedules=lambda: SchedulesState(next_fires=tuple(schedules.next_fires().items()), saved=schedules.saved),
         untold_since=lambda: people.oldest,
         roles=roles.held,
     )
@@ -123,32 +115,32 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     node.wake_ups.join(status.wake)
     lease.changed = roles.changed = status.wake
-    lease.digests = digests_of(node, rules, declared, keeper, people).now
+    lease.digests = digests_of(node, rules, declared, schedules, people).now
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             partial(run_housekeeping, removes_rows=partial(roles.holds, UPKEEP)), node, running, floor, ping
         )
         await tasks.start(
-            roles.run, fleet_roles(node, keeper, follow_up_keeper(node), watch=watch, worker=worker, people=people)
+            roles.run, fleet_roles(node, schedules, follow_up_worker(node), watch=watch, worker=worker, people=people)
         )
         tasks.start_soon(supervisor.run)
         tasks.start_soon(keep_estate, node)
         for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run, node.take_jobs):
             tasks.start_soon(run)
-        tasks.start_soon(partial(keep_files, node, roles, declared=declared, schedules=keeper, people=people))
+        tasks.start_soon(partial(keep_files, node, roles, declared=declared, schedules=schedules, people=people))
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
         tasks.start_soon(command_runner(node, running).run)
         await status.refresh()
         tasks.start_soon(status.run)
         if node.settings.listener.enabled:
-            tasks.start_soon(partial(_listen, node, worker, keeper, people, lease=lease, status=status, roles=roles))
+            tasks.start_soon(partial(_listen, node, worker, schedules, people, lease=lease, status=status, roles=roles))
         manager.ready()
         tasks.start_soon(manager.show_life)
-        node.log.info(LogEvent.DAEMON_READY, schedule=keeper.names, max_tier=node.settings.ladder.max_tier)
+        node.log.info(LogEvent.DAEMON_READY, schedule=schedules.names, max_tier=node.settings.ladder.max_tier)
         _spare_pauses(node)
         await shutdown.requested.wait()
-        keeper.pause()
+        schedules.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
         manager.stopping()
         await status.stop()
@@ -206,8 +198,8 @@ async def _listen(
     await keep_listening(web)
 
 
-def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseRenewal:
-    """Return the keeper of a daemon's lease, which requests a quick stop when another daemon has the database."""
+def lease_renewal(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseRenewal:
+    """Return what renews a daemon's lease; it requests a quick stop when another daemon has the database."""
 
     def stop_quickly() -> None:
         shutdown.requested.set()
@@ -293,82 +285,6 @@ def healthcheck_ping(node: Node) -> HealthcheckPing | None:
 async def _remove(file: StatusFile) -> None:
     with contextlib.suppress(OSError):
         await file.remove()
-
-
-def schedule_keeper(node: Node, tier0: ProbeGate, *, held_back: Callable[[], bool]) -> ScheduleRunner:
-    """Return the keeper of the operator's schedules; the probes may make a round of theirs needless."""
-    settings = node.settings
-    path = settings.schedule.path
-
-    return ScheduleRunner(
-        plans=plans(settings),
-        schedules=node.store.schedules,
-        clock=node.clock,
-        log=node.log,
-        dispatcher=node.dispatcher,
-        rules=node.context.current_rules,
-        new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
-        gate=tier0,
-        held_back=held_back,
-        counts=node.context.counts,
-        file=None if path is None else file_of_schedules(node, path),
-    )
-
-
-def file_of_schedules(node: Node, path: Path) -> OperatorFile[tuple[SchedulePlan, ...]]:
-    """Return what reads the operator's schedules again; with the prompts that they name, at every look."""
-    settings = node.settings
-
-    def read(file: Path) -> tuple[SchedulePlan, ...]:
-        return load_schedules(
-            file,
-            highest_tier=settings.ladder.max_tier,
-            timezone=settings.schedule.timezone,
-            site=settings.node.jitter_site,
-        )
-
-    return OperatorFile(
-        path=path,
-        value=plans(settings),
-        read=read,
-        name="schedules",
-        refused=LogEvent.SCHEDULES_REFUSED,
-        events=node.store.schedules,
-        clock=node.clock,
-        log=node.log,
-        beside=None,
-        about="schedules",
-        fingerprint=fingerprint("schedules_file"),
-        message=lambda fault: f"the schedules were not read again, the last good ones serve: {fault}",
-        read_seconds=10.0,
-        node=node.owner.node,
-        has_to_answer=True,
-    )
-
-
-def probe_gate(node: Node, declared: DeclaredReader) -> ProbeGate:
-    """Return what the probes say to schedules, and to the prompt of tier 1."""
-    return ProbeGate(
-        mode=Tier0(node.settings.ladder.tier0),
-        max_age_seconds=node.settings.ladder.tier0_max_age_seconds,
-        schedules=node.store.schedules,
-        on_record=node.store.probes,
-        watched=declared.watched,
-        rules=node.context.current_rules,
-        redact=node.context.redactor.text,
-    )
-
-
-def follow_up_keeper(node: Node) -> FollowUpWorker:
-    """Return what has probes answer the follow-ups that are due."""
-    return FollowUpWorker(
-        follow_ups=node.store.follow_ups,
-        clock=node.clock,
-        log=node.log,
-        dispatcher=node.dispatcher,
-        rules=node.context.current_rules,
-        waiter=node.wake_ups.waiter(),
-    )
 
 
 async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:

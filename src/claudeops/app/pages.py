@@ -42,7 +42,7 @@ from claudeops.web.streams import Streams, stream_endpoints
 _GLANCE_SECONDS: Final = 5.0
 
 
-async def pages_of(node: Node, keeper: ScheduleRunner, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
+async def pages_of(node: Node, schedules: ScheduleRunner, *, sources: Callable[[], Sequence[AlertSource]]) -> Parts:
     """Return what pages add to a daemon's listener; ``sources`` are those that the operator's file declares."""
     text = await read_policy_text(node.settings)
     logs = SessionLogs(records=node.store.records, verdicts=node.verdicts, node=node.owner.node)
@@ -52,8 +52,8 @@ async def pages_of(node: Node, keeper: ScheduleRunner, *, sources: Callable[[], 
         logins=node.logins,
         logs=logs,
         clock=node.clock,
-        next_fires=keeper.next_fires,
-        plans=lambda: keeper.plans,
+        next_fires=schedules.next_fires,
+        plans=lambda: schedules.plans,
         acting=_acting(node),
         passwords=PasswordLogin(users=node.users, logins=node.logins, clock=node.clock),
         provider=_provider(node),

@@ -22,7 +22,7 @@ import msgspec
 
 from claudeops import logs
 from claudeops.app.node import Node
-from claudeops.app.rehearsal import Rehearsed, check_rehearsable, rehearse
+from claudeops.app.rehearsal.run import Rehearsed, check_rehearsable, rehearse
 from claudeops.app.wiring import check_harnesses, check_prompts
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import listening
@@ -108,7 +108,7 @@ async def _all(
     if as_json or not sys.stdout.isatty():
         return await _play(loaded, found, pace_seconds, live=_print_nothing if as_json else _print_live, hub=None)
     # A link that logs in is for whoever sits at the terminal, and for no log.
-    from claudeops.app.rehearsal_pages import rehearsal_pages  # noqa: PLC0415 - takes as long to import as all the rest
+    from claudeops.app.rehearsal.pages import rehearsal_pages  # noqa: PLC0415 - takes as long to import as all the rest
 
     async with rehearsal_pages(loaded.settings, logs.get_logger(), _print_link) as pages:
 

@@ -70,7 +70,7 @@ THOROUGH: Final = {
     "policy replay nothing.toml": 294,
     "show-tool Bash": 273,
     "remote-commands": 273,
-    "exec-command tier1 look": 531,
+    "exec-command tier1 look": 533,
     "exec-tool check:clock": 507,
     "show-command tier1": 310,
     "route look": 384,
@@ -82,12 +82,12 @@ THOROUGH: Final = {
     "doctor": 509,
     "config": 143,
     "notify test ops": 137,
-    "rehearse": 531,
+    "rehearse": 534,
     "migrate-from nothing.db": 308,
     "login-link": 305,
     "tail --no-follow": 326,
     "run": 287,  # before the trial of isolation begins, beside which the rest is loaded
-    "bootstrap": 529,
+    "bootstrap": 531,
 }
 """The same of commands that read all settings, run something, or judge; those that open the store load all of it: also
 leases, services under repair and failures of probes that wait for a decision."""

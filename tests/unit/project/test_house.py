@@ -27,6 +27,8 @@ SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.log_values": "loaded with the first event: most commands of the CLI log none",
     "claudeops.app.oidc": "imports an extra, so only where a provider is configured",
+    "claudeops.app.alerts": "a room of the composition root, which is looked for by its name",
+    "claudeops.app.schedules": "likewise",
     "claudeops.cli.doctor.login_provider": "one check, which asks another server than those beside it",
     "claudeops.settings.oidc": "variables that mean something only together",
     "claudeops.domain.alerts.replay": "decides without a database; the worker decides with one",

@@ -1,0 +1,1 @@
+"""A rehearsal: the daemon on a scripted model, and the pages of all that play."""
