@@ -20,7 +20,6 @@ from claudeops.settings.reader import VariableReader, read_address_of_database, 
 from claudeops.settings.sessions import ROOM_SECONDS, STOP_GRACE, TAKEOVER
 from claudeops.settings.variables import HARNESSES
 from claudeops.settings.where import (
-    DATABASE,
     DISPATCHER,
     PROCRASTINATE,
     STATE,
@@ -28,6 +27,7 @@ from claudeops.settings.where import (
     NodeSettings,
     PlaceSettings,
     find_directory,
+    refuse_shared_file,
 )
 
 BUNDLED: Final = "claude"
@@ -103,11 +103,7 @@ def check_fleet(node: NodeSettings, places: PlaceSettings, reader: VariableReade
     """Raise `ConfigurationError` where the database cannot be shared, or sessions would outlive a daemon's lease."""
     if not node.in_fleet:
         return
-    if places.database_url.startswith("sqlite"):
-        raise ConfigurationError(
-            f"{DISPATCHER} is {PROCRASTINATE}, by which several daemons share a database, and {DATABASE} is that of a "
-            f"SQLite file, which belongs to one: set a postgresql:// address there, or unset {DISPATCHER}."
-        )
+    refuse_shared_file(places.database_url)
     takeover, grace = reader.number(TAKEOVER), reader.number(STOP_GRACE)
     if takeover < grace + ROOM_SECONDS:
         raise ConfigurationError(

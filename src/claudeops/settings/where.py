@@ -134,6 +134,7 @@ TIMEZONE: Final = text(
 )
 
 _PLACES: Final = {variable.name: variable for _, variable in declared_by(PlaceSettings)}
+_NODE: Final = {variable.name: variable for _, variable in declared_by(NodeSettings)}
 _MONEY: Final = {variable.name: variable for variable in (*(each for _, each in declared_by(BudgetSettings)), TIMEZONE)}
 
 
@@ -151,6 +152,23 @@ def database_url(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -
 def target_database_url(environ: Mapping[str, str], *, cwd: Path) -> str | None:
     """Return the address of the database to copy to; ``None``: it is not set."""
     return read_address_of_database(VariableReader(environ, _PLACES, cwd=cwd), TARGET_DATABASE, cwd=cwd)
+
+
+def shares_database(environ: Mapping[str, str], *, cwd: Path, url: str) -> bool:
+    """Return whether other daemons may work on the database at ``url`` as well; raises for a SQLite file."""
+    shares = VariableReader(environ, _NODE, cwd=cwd).choice(DISPATCHER) == PROCRASTINATE
+    if shares:
+        refuse_shared_file(url)
+    return shares
+
+
+def refuse_shared_file(url: str) -> None:
+    """Raise `ConfigurationError` where the database that daemons are to share is a SQLite file."""
+    if url.startswith("sqlite"):
+        raise ConfigurationError(
+            f"{DISPATCHER} is {PROCRASTINATE}, by which several daemons share a database, and {DATABASE} is that of a "
+            f"SQLite file, which belongs to one: set a postgresql:// address there, or unset {DISPATCHER}."
+        )
 
 
 def results_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Path:

@@ -98,6 +98,18 @@ def hold_database(url: str, *, pause: Callable[[float], None] = time.sleep) -> I
 
 
 @contextmanager
+def hold_for_migration(
+    url: str, *, shared: bool, pause: Callable[[float], None] = time.sleep
+) -> Iterator[Callable[[], None]]:
+    """Keep the daemons from this database that a migration is not to run beside, as `hold_database` does.
+
+    ``shared``: those of a fleet may run; they drain when the database is newer than they.
+    """
+    with _claimed(url, _MIGRATING_BESIDE if shared else _MIGRATING, pause) as check:
+        yield check
+
+
+@contextmanager
 def _claimed(url: str, use: _Use, pause: Callable[[float], None]) -> Iterator[Callable[[], None]]:
     parsed = parse_url(url)
     file = sqlite_file(parsed)
@@ -286,7 +298,9 @@ class _Use(msgspec.Struct, frozen=True, kw_only=True):
 
 _ALONE: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock(:key)"))
 _APART: Final = _Use(program="copy", take=_ALONE.take)  # no daemon is to run
+_MIGRATING: Final = _Use(program="migration", take=_ALONE.take)
 _SHARING: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock_shared(:key)"))
+_MIGRATING_BESIDE: Final = _Use(program="migration", take=_SHARING.take)
 
 
 class _ServerLock:
@@ -355,7 +369,7 @@ def _refusal(url: URL, holder: _Holder | None, use: _Use) -> str:
             f"{here}stop all of them first."
         )
     taken = f"another claudeops daemon ({name}) already uses {shown(url)} and holds its advisory lock"
-    if use is _SHARING:
+    if use.take is _SHARING.take:
         return f"{taken} for itself, without {_SHARE}: set that for it too, or {_REMEDY}."
     return f"{taken}: {_REMEDY}."
 

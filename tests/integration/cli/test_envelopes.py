@@ -85,6 +85,7 @@ ASKED: Final[Mapping[str, str]] = {
     "memories forget": "memories forget 1",
     "memories list": "memories list --all",
     "memories restore": "memories restore 3",
+    "migrate": "migrate",
     "migrate-from": "migrate-from old.db",
     "notify test": "notify test apprise",
     "pause": "pause --reason supper",

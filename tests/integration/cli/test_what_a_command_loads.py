@@ -56,6 +56,7 @@ QUICK: Final = {
     "load-session 3": 76,
     "backup copy.db": 121,
     "copy-database": 108,
+    "migrate": 108,
     "user list": 114,
     "token list": 115,
     "completion bash": 13,

@@ -79,6 +79,7 @@ _DECLARED: Final = {
         "backup",
         "copy-database",
         "doctor",
+        "migrate",
         "migrate-from",
         "rehearse",
         "version",
@@ -147,8 +148,8 @@ class _Commands(WholeHelp):
         ),
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
         "Set up": (
-            *("doctor", "config", "notify", "rehearse", "backup", "copy-database", "migrate-from", "remote-commands"),
-            *("login-link", "user", "token", "version", "completion"),
+            *("doctor", "config", "notify", "rehearse", "backup", "migrate", "copy-database", "migrate-from"),
+            *("remote-commands", "login-link", "user", "token", "version", "completion"),
         ),
     }
 

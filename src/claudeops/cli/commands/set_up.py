@@ -117,9 +117,25 @@ def copy_database(context: click.Context, *, restart: bool, output_format: str) 
             "copy-database takes no address, because every user of the machine sees the arguments of a command: set "
             "CLAUDEOPS_TARGET_DATABASE_URL, or CLAUDEOPS_TARGET_DATABASE_URL_FILE to a file that holds it."
         )
-    from claudeops.cli.copy_database import copy
+    from claudeops.cli.database import copy
 
     return copy(restart=restart, as_json=output_format == "json")
+
+
+@click.command(epilog=examples("claudeops migrate", "claudeops migrate --check", "claudeops migrate -o json"))
+@click.option("--check", is_flag=True, help="Change nothing; say whether there is something to do, by exit status 1.")
+@OUTPUT_FORMAT
+def migrate(*, check: bool, output_format: str) -> int:
+    """Bring the database to this release, as the start of a daemon does; a SQLite file is copied first.
+
+    With CLAUDEOPS_DISPATCHER=procrastinate also the tables of Procrastinate, and beside daemons that run: those of an
+    older release finish their sessions and stop (`schema_newer`). Without it no daemon may run. Exit status: 0 done, or
+    nothing to do, 1 with --check there is something to do, 69 the database cannot be reached, 75 a daemon is in the
+    way, 78 configuration, or the database is newer than this claudeops.
+    """
+    from claudeops.cli.database import migrate_tables
+
+    return migrate_tables(check=check, as_json=output_format == "json")
 
 
 @click.command(epilog=examples("claudeops version", "claudeops version -o json"))

@@ -48,13 +48,8 @@ def migrate_jobs(url: URL, tables: JobTables) -> tuple[str | None, str]:
     Raises `ConfigurationError` where they are another program's, `NewerDatabaseError` where they are newer than the
     library, `DatabaseUnavailableError` and `StoreError`.
     """
-    reading = reading_engine(url, size=1)
-    try:
-        with border(url), reading.connect() as connection:
-            if (found := _version(connection, url, tables)) == tables.version:
-                return found, found
-    finally:
-        reading.dispose()
+    if (found := jobs_version(url, tables)) == tables.version:
+        return found, found
     engine = migrating_engine(url, busy_seconds=_TURN_SECONDS)
     try:
         with border(url), engine.begin() as connection:
@@ -65,6 +60,19 @@ def migrate_jobs(url: URL, tables: JobTables) -> tuple[str | None, str]:
     finally:
         engine.dispose()
     return found, tables.version
+
+
+def jobs_version(url: URL, tables: JobTables) -> str | None:
+    """Return the version of the tables, which are ours and not newer than the library; ``None``: there are none.
+
+    Changes nothing. Raises as `migrate_jobs` does.
+    """
+    engine = reading_engine(url, size=1)
+    try:
+        with border(url), engine.connect() as connection:
+            return _version(connection, url, tables)
+    finally:
+        engine.dispose()
 
 
 def is_unannounced(connection: Connection, queue: str, site: str | None) -> bool:
@@ -85,7 +93,6 @@ def _missing(found: str | None, tables: JobTables) -> list[str]:
 
 
 def _version(connection: Connection, url: URL, tables: JobTables) -> str | None:
-    """Return the version of the tables; ``None``: there are none."""
     there, comment = connection.execute(_FOUND).one()
     if not there:
         return None
