@@ -53,6 +53,7 @@ TABLES: Final = (
     "cooldown_actions",
     "model_calls",
     "budget_entries",
+    "settled_sums",
     "approvals",
     "approval_messages",
     "approval_answers",
@@ -145,6 +146,7 @@ LINKS: Final[Mapping[str, tuple[str, str]]] = {
 TYPES: Final[Mapping[type, str]] = {
     columns.Count: "count",
     columns.Usd: "dollars",
+    columns.UsdSum: "dollars",
     columns.Name: "name",
     columns.CleanText: "text",
     columns.UtcDateTime: "time",

@@ -25,7 +25,7 @@ FITTING: Final[dict[str, object]] = {
     "level": "info",
     "service_checks.source": "report",
     "verdict": "allow",
-    "budget_entries.kind": "settled",
+    "budget_entries.kind": "reserved",  # settled ones make rows of `settled_sums`
     "confidence": 0.5,
     "trust": "confirmed",
     "role": "viewer",

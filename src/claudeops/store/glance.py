@@ -10,7 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -37,6 +37,10 @@ _NODE_MARK: Final = " on node "
 _DEAF: Final = "chat_deaf:"
 _ABOUT_TARGETS: Final = (_DEAF, "target_refused:", "notification_dead:")
 """`claudeops.domain.notices.notice` has them."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BUCKET: Final = timedelta(minutes=15)
+"""`claudeops.domain.spending.budget` has it."""
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
 
@@ -241,8 +245,8 @@ def _last_fire(ask: _Ask) -> GlancedFire | None:
 def _money(ask: _Ask, midnight: datetime) -> tuple[float, float]:
     """Return what was spent since midnight, and what is reserved for running sessions."""
     [(booked,)] = ask(
-        "SELECT coalesce(sum(amount_usd), 0) FROM budget_entries WHERE kind = 'settled' AND created_at >= :since",
-        since=midnight,
+        "SELECT coalesce(sum(amount_usd), 0) FROM settled_sums WHERE bucket >= :since",
+        since=midnight - (midnight - _EPOCH) % _BUCKET,
     )
     [(reserved,)] = ask(
         "SELECT coalesce(sum(b.amount_usd), 0) FROM budget_entries b JOIN sessions s ON s.id = b.session_id"

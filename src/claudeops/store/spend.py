@@ -44,7 +44,7 @@ from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow
 from claudeops.store.session_columns import call_values, to_booked_call
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.sessions import budget_entries, model_calls, sessions
+from claudeops.store.tables.sessions import budget_entries, model_calls, sessions, settled_sums
 
 _NEVER_MADE: Final = "never made"
 """The error of a call that was put on record too late for its caller."""
@@ -61,7 +61,10 @@ _SETTLED = budget_entries.c.kind == "settled"
 _ENTRIES_OF_SESSIONS = budget_entries.join(sessions, sessions.c.id == budget_entries.c.session_id)
 _SPENT: Final = select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(_SETTLED)
 _SPENT_BY_CHAIN: Final = _SPENT.where(sessions.c.root_session_id == bindparam("chain"))
-_SPENT_SINCE: Final = select(_AMOUNT).where(_SETTLED, budget_entries.c.created_at >= bindparam("since"))
+_SINCE: Final = bindparam("since", type_=UtcDateTime)  # a quarter of an hour begins
+_SPENT_SINCE: Final = select(func.coalesce(func.sum(settled_sums.c.amount_usd), 0.0)).where(
+    settled_sums.c.bucket >= _SINCE
+)
 # For running sessions only: the end of a session releases its allowance.
 _RESERVED: Final = (
     select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(budget_entries.c.kind == "reserved", _RUNNING)
@@ -88,7 +91,6 @@ _CHARGED = func.coalesce(model_calls.c.charged_usd, 0.0)
 _CALLER: Final = bindparam("caller", type_=Integer)
 _ATTEMPT: Final = bindparam("attempt", type_=Integer)
 _ROOT: Final = bindparam("root", type_=Integer)
-_SINCE: Final = bindparam("since", type_=UtcDateTime)
 _OF_CALLER = sessions.c.id == _CALLER
 _OF_CHAIN = sessions.c.root_session_id == _ROOT
 
@@ -115,10 +117,7 @@ _TOTALS = (
         .correlate(None)
         .scalar_subquery()
         .label("chain_settled"),
-        select(_AMOUNT)
-        .where(budget_entries.c.kind == "settled", budget_entries.c.created_at >= _SINCE)
-        .scalar_subquery()
-        .label("day_settled"),
+        _SPENT_SINCE.scalar_subquery().label("day_settled"),
         _charged(not_(_IS_OPEN), _OF_CALLER).label("spent"),
         _charged(_IS_OPEN, _OF_CALLER).label("open"),
         _charged(not_(_IS_OPEN), _OF_CHAIN).label("chain_spent"),
@@ -167,7 +166,7 @@ class ModelCalls:
         def begin(connection: Connection) -> AdmittedCall | CallWaits | BudgetDenied:
             for state in owed:
                 book_call(connection, state)
-            totals = connection.execute(_TOTALS, {**caller, "since": budget.last_midnight(now, timezone)}).one()
+            totals = connection.execute(_TOTALS, {**caller, "since": _midnight(now, timezone)}).one()
             if not totals.current:
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
             objection = budget.objection(_balances(totals, rules), worst_usd)
@@ -200,7 +199,7 @@ def allow(
         tier_usd = min(tier_usd, found.budget_usd)
     if rules.budgets is None or tier_usd is None:
         return None
-    since = budget.last_midnight(now, rules.budgets.timezone)
+    since = _midnight(now, rules.budgets.timezone)
     row = connection.execute(_LIMITED, {"chain": found.root_session_id, "since": since}).one()
     # A sum of decimals is a decimal in PostgreSQL.
     spending = Spending(
@@ -258,8 +257,9 @@ def chain_spent(connection: Connection, root_session_id: int) -> float:
 
 
 def spent_since(connection: Connection, since: datetime) -> float:
-    """Return what ended sessions have spent since a time, and what running ones have spent so far."""
-    return _settled_since(connection, since) + float(connection.execute(_CHARGED_BY_RUNNING).scalar_one())
+    """Return what ended sessions have spent since a quarter of an hour began, and running ones have so far."""
+    settled = connection.execute(_SPENT_SINCE, {"since": budget.bucket_of(since)}).scalar_one()
+    return float(settled) + float(connection.execute(_CHARGED_BY_RUNNING).scalar_one())
 
 
 def book_call(connection: Connection, state: CallState) -> None:
@@ -297,8 +297,9 @@ def _balance(scope: BudgetScope, limit: float, spent: float, still_open: float) 
     return Balance(scope=scope, limit_usd=float(limit), spent_usd=float(spent), open_usd=float(still_open))
 
 
-def _settled_since(connection: Connection, since: datetime) -> float:
-    return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
+def _midnight(now: datetime, timezone: str) -> datetime:
+    """Return since when entries count for the day: a zone of which midnight is within a bucket has all of it."""
+    return budget.bucket_of(budget.last_midnight(now, timezone))
 
 
 def _entry(session_id: int, kind: str, usd: float, at: datetime) -> dict[str, object]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -21,7 +22,8 @@ from claudeops.policy.audit import row_hash, seal, tombstone_hash
 from claudeops.store.access.signatures import has_signatures, last_answer, signature_faults
 from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
-from claudeops.store.tables.sessions import audit_tombstones, sessions, tool_calls
+from claudeops.store.tables.columns import UtcDateTime
+from claudeops.store.tables.sessions import audit_tombstones, budget_entries, sessions, settled_sums, tool_calls
 
 
 class FaultKind(StrEnum):
@@ -103,7 +105,9 @@ def verify(
     return verification.result()
 
 
-_PAGE: Final = 200  # numbers of sessions, of answers, and five times as many tombstones
+_PAGE: Final = 200  # numbers of sessions, of answers, sums of money, and five times as many tombstones
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST_USD: Final = 1e-6  # SQLite adds floating point
 
 
 class _Verification(msgspec.Struct, kw_only=True):
@@ -123,6 +127,7 @@ class _Verification(msgspec.Struct, kw_only=True):
     _gone: list[Deviation] = msgspec.field(default_factory=list)
     _of_signatures: list[Deviation] = msgspec.field(default_factory=list)
     _of_log: list[Deviation] = msgspec.field(default_factory=list)
+    _of_sums: list[Deviation] = msgspec.field(default_factory=list)
 
     def step(self, connection: Connection) -> bool:
         """Check the next page; ``True``: that was all. Each step may have another connection."""
@@ -138,7 +143,7 @@ class _Verification(msgspec.Struct, kw_only=True):
     def result(self) -> Verified:
         """Return what was found, once all steps are done."""
         of_trail = (*self._of_stones, *self._of_sessions, *self._strays, *self._gone)
-        faults = (*of_trail, *self._of_signatures, *self._of_log)
+        faults = (*of_trail, *self._of_signatures, *self._of_log, *self._of_sums)
         return Verified(
             verified=not faults,
             sessions=self.sessions,
@@ -169,6 +174,10 @@ class _Verification(msgspec.Struct, kw_only=True):
         while stones is not None:
             connection = yield
             stones = self._check_tombstones(connection, stones.hash, stones.id)
+        after: datetime | None = _LONG_AGO if self.session_id is None else None
+        while after is not None:
+            connection = yield
+            after = self._check_sums(connection, after)
 
     def _check_range(self, connection: Connection, above: int, up_to: int | None) -> None:
         """Check the sessions with numbers ``above`` one and ``up_to`` another; ``None``: all further ones."""
@@ -202,6 +211,45 @@ class _Verification(msgspec.Struct, kw_only=True):
         self._of_stones += _tombstones(stones, end)
         self.tombstones += len(stones)
         return stones[-1] if stones else None
+
+    def _check_sums(self, connection: Connection, after: datetime) -> datetime | None:
+        """Compare the next sums, behind one, with the entries up to the sum that follows; return the last of them."""
+        buckets = settled_sums.c.bucket
+        page = select(settled_sums).where(buckets > after).order_by(buckets).limit(_PAGE)
+        found = connection.execute(page).all()
+        if not found and after != _LONG_AGO:
+            return None
+        noted = {after: 0.0} if after == _LONG_AGO else {}  # before the first sum nothing was settled
+        noted |= {row.bucket: float(row.amount_usd) for row in found}
+        ends = [*list(noted)[1:], _following(connection, found[-1].bucket) if found else None]
+        for (begin, noted_usd), end in zip(noted.items(), ends, strict=True):
+            booked_usd = _settled(connection, begin, end)
+            if abs(noted_usd - booked_usd) > _LEAST_USD:
+                self._of_sums.append(_of_sum(begin, noted_usd, booked_usd))
+        return found[-1].bucket if found else None
+
+
+def _following(connection: Connection, bucket: datetime) -> datetime | None:
+    """Return the next quarter of an hour in which anything was settled; ``None``: there is none."""
+    later = select(func.min(settled_sums.c.bucket, type_=UtcDateTime())).where(settled_sums.c.bucket > bucket)
+    found: datetime | None = connection.execute(later).scalar_one()
+    return found
+
+
+def _settled(connection: Connection, begin: datetime, end: datetime | None) -> float:
+    """Return the sum of what was settled from one moment up to another; ``None``: ever since."""
+    entries = budget_entries.c
+    query = select(func.coalesce(func.sum(entries.amount_usd), 0.0))
+    query = query.where(entries.kind == "settled", entries.created_at >= begin)
+    return float(connection.execute(query if end is None else query.where(entries.created_at < end)).scalar_one())
+
+
+def _of_sum(bucket: datetime, noted_usd: float, booked_usd: float) -> Deviation:
+    message = (
+        f"budgets count {noted_usd:.6f} USD as settled in the quarter of an hour from {bucket:%Y-%m-%d %H:%M} UTC on, "
+        f"and the entries up to the next sum are {booked_usd:.6f} USD: correct settled_sums, or put a backup in place."
+    )
+    return Deviation(kind=FaultKind.CHANGED, session_id=None, call_id=None, message=message)
 
 
 def _within(column: Column[int], above: int, up_to: int | None) -> ColumnElement[bool]:

@@ -26,7 +26,7 @@ from claudeops.store.locks import claim_database
 from claudeops.store.migrate import migrate
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.all_tables import metadata
-from claudeops.store.tables.columns import Usd
+from claudeops.store.tables.columns import Usd, UsdSum
 from support.lived_in import something_of_everything
 from support.postgres import Server
 from support.store_values import queued
@@ -98,7 +98,7 @@ def content(database: Database) -> dict[str, Sequence[str]]:
 
 
 def _rounded(value: object, column: sa.Column[object]) -> str:
-    if isinstance(column.type, Usd) and value is not None:
+    if isinstance(column.type, Usd | UsdSum) and value is not None:
         return f"{value:.10f}"
     return repr(value)
 

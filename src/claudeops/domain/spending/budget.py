@@ -27,8 +27,13 @@ from claudeops.domain.spending.prices import price_of
 from claudeops.domain.spending.tokens import MessageUsage
 from claudeops.structs import replace
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 LEAST_SHARE: Final = 0.25
 """The share of its tier's budget that a session needs to be started."""
+
+BUCKET: Final = timedelta(minutes=15)
+"""What is settled is added up for each quarter of an hour: days begin at one in every time zone."""
 
 COST_TOLERANCE: Final = 0.2
 """The share by which the CLI's own figure may differ from the booked one before there is a warning."""
@@ -129,6 +134,11 @@ def day_hold(budgets: Budgets, spent_usd: float, *, now: datetime) -> Hold:
 def last_midnight(now: datetime, timezone: str) -> datetime:
     """Return the beginning of the day in a time zone, in UTC."""
     return _midnight(now, timezone, days=0)
+
+
+def bucket_of(moment: datetime) -> datetime:
+    """Return when the quarter of an hour began that a moment is in, in UTC."""
+    return moment - (moment - _EPOCH) % BUCKET
 
 
 def next_midnight(now: datetime, timezone: str) -> datetime:

@@ -17,7 +17,7 @@ from sqlalchemy import Boolean, Connection, Float, Integer, Table
 
 from claudeops.errors import ConfigurationError
 from claudeops.store.tables.all_tables import metadata
-from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
+from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UsdSum, UtcDateTime
 from claudeops.text.escapes import visible
 
 TABLES: Final[Sequence[Table]] = tuple(metadata.sorted_tables)
@@ -220,6 +220,7 @@ CONVERTERS: Final[Mapping[type, Callable[[object], object]]] = {
     Integer: _whole,
     Name: _text,
     Usd: _usd,
+    UsdSum: _usd,
     UtcDateTime: _moment,
 }
 """By the type of a column: from SQLite's value, which is not null, to PostgreSQL's; raises `ValueError` with what it is

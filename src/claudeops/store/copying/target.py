@@ -18,6 +18,9 @@ from claudeops.store.tables import HEAD
 from claudeops.store.tables.all_tables import metadata
 
 _SET_REVISION: Final = text("UPDATE alembic_version SET version_num = :revision")
+_ADD_UP: Final = "ALTER TABLE budget_entries {} TRIGGER budget_entries_settled"
+"""Switches off, and on again, what adds entries up: their sums are copied, as they are."""
+
 _MOST_NAMED: Final = 5  # tables
 _SEQUENCE: Final = "SELECT pg_get_serial_sequence(%s, 'id')"
 
@@ -84,6 +87,7 @@ class CopyTarget:
         url = self.url.render_as_string(hide_password=False)
         migrate(url, migrations_dir=migrations_dir, backup_dir=migrations_dir)
         with self._write() as connection:
+            connection.exec_driver_sql(_ADD_UP.format("DISABLE"))
             connection.execute(_SET_REVISION, {"revision": mark})
 
     def empty(self, mark: str) -> None:
@@ -91,11 +95,13 @@ class CopyTarget:
         with self._write() as connection:
             names = ", ".join(f'"{name}"' for name in _own_tables(connection))
             connection.exec_driver_sql(f"TRUNCATE {names} RESTART IDENTITY")
+            connection.exec_driver_sql(_ADD_UP.format("ENABLE"))
             connection.execute(_SET_REVISION, {"revision": mark.split("-")[1]})
 
     def finish(self) -> None:
         """Remove the mark: it is a database like any other."""
         with self._write() as connection:
+            connection.exec_driver_sql(_ADD_UP.format("ENABLE"))
             connection.execute(_SET_REVISION, {"revision": HEAD})
 
     # --- its rows -------------------------------------------------------------------------------------

@@ -84,3 +84,10 @@ class Usd(TypeDecorator[float]):
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002 - SQLAlchemy's signature
         """Store an infinite or undefined amount as unknown."""
         return known_usd(value)
+
+
+class UsdSum(TypeDecorator[float]):
+    """US dollars added up by the database: as `Usd`, with room for more of the largest amounts than there can be."""
+
+    impl = Numeric(30, 10, asdecimal=False)
+    cache_ok = True

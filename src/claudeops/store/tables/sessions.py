@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, UniqueConstraint, bindparam, select
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    UniqueConstraint,
+    bindparam,
+    select,
+)
 
 from claudeops.domain.actions import Recheck
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.report.report import CheckSource, ExtractionMethod, ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Outcome, Status
-from claudeops.store.tables.base import one_of, session_column, table
-from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
+from claudeops.store.tables.base import metadata, one_of, session_column, table
+from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UsdSum, UtcDateTime
 
 sessions: Final = table(
     "sessions",
@@ -344,4 +356,14 @@ budget_entries: Final = table(
     Index(None, "created_at"),
     comment="Money: a session's allowance is `reserved` at the claim; at its end it is `released`, and what "
     "was spent is `settled`.",
+)
+
+settled_sums: Final = Table(
+    "settled_sums",
+    metadata,
+    Column("bucket", UtcDateTime, nullable=False, comment="when the quarter of an hour begins"),
+    Column("amount_usd", UsdSum, nullable=False, comment="the sum of the entries that were settled in it"),
+    PrimaryKeyConstraint("bucket"),
+    comment="What was settled in each quarter of an hour, so that a day's sum is read by key. A trigger of the "
+    "database adds each entry, whoever writes it: also a daemon of an older version.",
 )
