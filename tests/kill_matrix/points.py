@@ -95,7 +95,7 @@ _BEFORE: Final = (Moment.BEFORE,)
 PLACES: Final[tuple[Place, ...]] = (
     # --- the start
     Place("settings read", "claudeops.cli.run:read_settings", Phase.START, _AFTER),
-    Place("directories made", "claudeops.app.cell:prepare_directories", Phase.START, _AFTER),
+    Place("directories made", "claudeops.app.start.checks:prepare_directories", Phase.START, _AFTER),
     Place("cell chosen", "claudeops.app.node:choose_cell", Phase.START),
     Place("CLIs admitted", "claudeops.app.node:admit_clis", Phase.START),
     Place("migration", "claudeops.app.node:migrate_database", Phase.START),

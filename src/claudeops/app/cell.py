@@ -1,7 +1,7 @@
 """The cell of sessions, wired from the settings: isolation, control groups, slots, leftovers, and the gate's self-test.
 
 Part of the composition root. Which level of isolation works, and which programs can be run for sessions, is tried
-beside the rest of a start: it waits for other processes and changes nothing. The self-test runs on the scripted
+by another process beside the rest of a start: that changes nothing. The self-test runs on the scripted
 Messages API, in the cell that sessions get.
 """
 
@@ -10,26 +10,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.metadata
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
-from claudeops.app.wiring import SESSIONS, binaries, forbidden_paths
+from claudeops.app.start.checks import binaries
+from claudeops.app.start.trial import Trial
+from claudeops.app.wiring import SESSIONS
 from claudeops.clock import Clock
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LOOK_CLIENT, BubblewrapCell
 from claudeops.engine.cell.cell import LISTED, SHARED, Cell, filtered_engine, workspace_places
 from claudeops.engine.cell.cgroups import MIB, Groups, find, prepare
-from claudeops.engine.cell.git import find_git_cell
-from claudeops.engine.cell.levels import HostContext, Selected, choose
-from claudeops.engine.cell.look_cell import LookCell
-from claudeops.engine.cell.network import find_network_cells
+from claudeops.engine.cell.look_cell import FoundLooks
 from claudeops.engine.cell.own_files import bound_in_memory, room_for_files
 from claudeops.engine.gate.admission import FILE, CliAdmission
 from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
@@ -43,7 +40,7 @@ from claudeops.formats.network.headers import places_by_name
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.policy.tiers import NodeScope
-from claudeops.settings import Settings, prepare_directories
+from claudeops.settings import Settings
 from claudeops.structs import replace
 from claudeops.tasks import Threads
 
@@ -51,91 +48,10 @@ T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 30.0  # for the search for stray processes
 _CLEAR_SECONDS: Final = 300.0  # for each directory of leftovers
-_ANSWER_SECONDS: Final = 30.0  # how long a disk may take to answer
 _PROCESSES: Final = Threads(most=1)
-_FILES: Final = Threads(most=4)
-
-
-async def make_directories(settings: Settings) -> None:
-    """Make the directories of state and results where they are missing. Raises `ConfigurationError`."""
-    await answered(lambda: prepare_directories(settings), "making the state and results directories")
-
-
-async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
-    """Return the result of work with files; raises `ConfigurationError` when their disk does not answer."""
-    try:
-        return await _FILES.run(work, seconds=seconds, what=what)
-    except TimeoutError as error:
-        raise ConfigurationError(
-            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
-            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR.",
-            kind=ErrorKind.FILESYSTEM,
-        ) from error
-
-
-def surroundings(settings: Settings) -> HostContext:
-    """Return what the levels of isolation need to know of this machine to be tried."""
-    homes = (tier.home for tier in settings.tiers if tier.home is not None)
-    return HostContext(
-        path=settings.environment.path,
-        binaries=tuple(binaries(settings).values()),
-        repos_dir=settings.places.repos_dir,
-        shares_network=settings.cell.network == SHARED,
-        hidden=(*map(Path, forbidden_paths(settings)), *homes, *settings.private_files),
-    )
-
-
-class FoundLooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon can run for sessions."""
-
-    cells: Mapping[str, LookCell]  # by program
-    why: Mapping[str, str]  # why a program that is installed, or git, cannot be run
-
-    def known(self) -> dict[str, str]:
-        """Return the programs for the policy, each with "" or the sentence why it cannot be run."""
-        return {**dict.fromkeys(self.cells, ""), **self.why} if self.cells else {}
 
 
 _NOT_APART: Final = "the daemon runs it, in a cell that takes bubblewrap: say in the report what should be done"
-NO_LOOKS: Final = FoundLooks(cells={}, why={})
-
-
-def find_looks(cell: Cell, path: str) -> FoundLooks:
-    """Try every program that the daemon runs for sessions. Starts processes, and takes seconds."""
-    with ThreadPoolExecutor(1) as beside:
-        git = beside.submit(find_git_cell, cell, path)
-        network = find_network_cells(cell, path) if isinstance(cell, BubblewrapCell) else {}
-    tried: dict[str, LookCell | str] = {"git": git.result(), **network}
-    return FoundLooks(
-        cells={name: found for name, found in tried.items() if not isinstance(found, str)},
-        why={name: found for name, found in tried.items() if isinstance(found, str)},
-    )
-
-
-class Trial(msgspec.Struct, frozen=True):
-    """What was begun, and is known later."""
-
-    isolation: Future[Selected]  # raises `ConfigurationError` when the demanded level does not work
-    looks: Future[FoundLooks]  # tried in the cell that was chosen
-
-
-@asynccontextmanager
-async def trying(settings: Settings) -> AsyncIterator[Trial]:
-    """Try both while the block runs; on leaving it the processes that were started have ended.
-
-    Before a start's the directories were made: a trial would wait without a bound for a disk that does not answer.
-    """
-    thread = ThreadPoolExecutor(1, thread_name_prefix="trial")
-    isolation = thread.submit(choose, settings.cell.isolation, surroundings(settings))
-    looks = thread.submit(lambda: find_looks(isolation.result().cell, settings.environment.path))
-    thread.shutdown(wait=False)  # once both are done
-    try:
-        yield Trial(isolation, looks)
-    finally:
-        looks.cancel()  # unless they are tried by now
-        if not (isolation.done() and looks.done()):
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(lambda: wait((isolation, looks)))
 
 
 async def choose_cell(trial: Trial, log: Logger) -> Cell:

@@ -115,7 +115,6 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     node.wake_ups.join(status.wake)
     lease.changed = roles.changed = status.wake
-    lease.digests = digests_of(node, rules, declared, schedules, people).now
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             partial(run_housekeeping, removes_rows=partial(roles.holds, UPKEEP)), node, running, floor, ping
@@ -138,6 +137,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         manager.ready()
         tasks.start_soon(manager.show_life)
         node.log.info(LogEvent.DAEMON_READY, schedule=schedules.names, max_tier=node.settings.ladder.max_tier)
+        # With the next sign of life: a start does not wait for them.
+        lease.digests = digests_of(node, rules, declared, schedules, people).now
         _spare_pauses(node)
         await shutdown.requested.wait()
         schedules.pause()

@@ -17,20 +17,15 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.app.cell import (
-    FoundLooks,
-    Trial,
     admission,
     admit_clis,
-    answered,
     choose_cell,
     choose_looks,
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
-    make_directories,
     room_in_memory,
     slots,
-    trying,
     with_filters,
     with_headers,
     with_looks,
@@ -40,6 +35,8 @@ from claudeops.app.meter import open_meter
 from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.migration import migrate_database
 from claudeops.app.stages import FILE, StageWriter
+from claudeops.app.start.checks import answered, make_directories
+from claudeops.app.start.trial import Trial, trying
 from claudeops.app.wiring import SESSIONS, build_context
 from claudeops.clock import Clock
 from claudeops.dispatch.local import LocalDispatcher
@@ -48,6 +45,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import APPROVAL_KEY, POLICY, Outlook, Owner
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import described
+from claudeops.engine.cell.look_cell import FoundLooks
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.digests import digest_of
 from claudeops.engine.gate.answering import AnswerWaker

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from claudeops.app.cell import NO_LOOKS, FoundLooks, scope_with
+from claudeops.app.cell import scope_with
 from claudeops.app.limits import tier_policies
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading
@@ -15,6 +15,7 @@ from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.domain.probes.probe import Probe
 from claudeops.engine.cell.cell import Cell
+from claudeops.engine.cell.look_cell import NO_LOOKS, FoundLooks
 from claudeops.engine.estate import UnboundRules
 from claudeops.engine.probes.declared import DeclaredReader
 from claudeops.engine.probes.in_cell import CellCommands

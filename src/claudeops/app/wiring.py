@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from claudeops.app.limits import policy_of_tier, tier_policies
+from claudeops.app.start.checks import binaries, check_prompt, forbidden_paths
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall, VerdictKind
 from claudeops.domain.chains.escalation import EscalationRules
@@ -41,15 +41,13 @@ from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.files import is_there
 from claudeops.formats.network.headers import of_tier
 from claudeops.formats.report.extraction import ReportSchema
-from claudeops.harness import HARNESSES, ungated_refusal
+from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
 from claudeops.policy.tiers import JudgeScope, NodeScope, TierPolicy, judge
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.files import library_dir, read_prompt
-from claudeops.settings.variables import prompt_variable
 from claudeops.text.redact import Redactor
-from claudeops.wording.prompt import template_fault
 
 if TYPE_CHECKING:  # SQL: commands that only read the wiring do without
     from claudeops.store.store import Store
@@ -60,7 +58,6 @@ SESSIONS: Final = "sessions"
 
 PROBES_VARIABLE: Final = "CLAUDEOPS_PROBES_PATH"
 _NOWHERE: Final = "/nonexistent"
-_SQLITE: Final = "sqlite:///"
 _NO_KEY: Final = "no-key-needed"
 """The key for an endpoint for which the operator gave no credentials; the CLI refuses to start without one."""
 
@@ -129,16 +126,6 @@ def model_access(settings: Settings) -> ModelAccess:
     return ModelAccess(base_url=settings.access.base_url, credential=CredentialKind.API_KEY, secret=key)
 
 
-def binaries(settings: Settings) -> dict[str, Path]:
-    """Return the programs that the tiers use, by harness."""
-    found = {
-        "claude": settings.sessions.claude_bin,
-        "codex": settings.sessions.codex_bin,
-        "caliban": settings.sessions.caliban_bin,
-    }
-    return {name: path for name, path in found.items() if path is not None}
-
-
 def bounds(settings: Settings) -> Bounds:
     """Return what each session may use, apart from memory."""
     return Bounds(processes=settings.bounds.processes, file_mb=settings.bounds.file_mb, disk_mb=settings.bounds.disk_mb)
@@ -161,15 +148,6 @@ def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
         expand=view.expand,
         program=partial(shutil.which, path=settings.environment.path),
     )
-
-
-def forbidden_paths(settings: Settings) -> tuple[str, ...]:
-    """Return what no session may ever look at, whatever its tier: our own files and the database."""
-    own = (str(settings.places.state_dir), str(settings.places.results_dir))
-    if not settings.places.database_url.startswith(_SQLITE):
-        return own
-    file = settings.places.database_url.removeprefix(_SQLITE)
-    return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
 
 
 def root_session(
@@ -229,37 +207,13 @@ def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> DeclaredR
     return DeclaredReader(file=settings.probes.path, estate=estate, refuse_command=refuse_command(settings))
 
 
-def check_prompts(settings: Settings) -> None:
-    """Raise `ConfigurationError` for a prompt that the CLI would not take literally."""
-    for tier in settings.tiers:
-        _check_prompt(tier, tier.prompt_text)
-
-
-def check_harnesses(settings: Settings) -> None:
-    """Raise `ConfigurationError` for a tier that would run without a gate unless the operator has accepted that."""
-    for tier in settings.tiers:
-        refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.sessions.allow_ungated, tier=tier.number)
-        if refusal is not None:
-            raise ConfigurationError(refusal, kind=ErrorKind.POLICY)
-
-
-def _check_prompt(tier: TierSettings, text: str) -> None:
-    if (fault := template_fault(text)) is not None:
-        raise ConfigurationError(
-            f"{prompt_variable(tier.number)}: {tier.prompt_path}: {fault}",
-            kind=ErrorKind.PARSE,
-            operation="read",
-            target=str(tier.prompt_path),
-        )
-
-
 def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
     """Return the tiers' prompts, each read anew from the file that it was found in at the start."""
     tiers = {tier.number: tier for tier in settings.tiers}
 
     def read(number: int) -> str:
         text = read_prompt(number, tiers[number].prompt_path)
-        _check_prompt(tiers[number], text)
+        check_prompt(tiers[number], text)
         return text
 
     first = {number: Template.of(tier.prompt_text, str(tier.prompt_path)) for number, tier in tiers.items()}

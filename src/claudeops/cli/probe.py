@@ -119,8 +119,10 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe
         pings = kept[probe.name].pings if probe.name in kept else Pings()
         return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
     from claudeops import logs  # noqa: PLC0415 - as above
-    from claudeops.app.cell import NO_LOOKS, choose_cell, choose_looks, trying  # noqa: PLC0415 - as above
+    from claudeops.app.cell import choose_cell, choose_looks  # noqa: PLC0415 - as above
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
+    from claudeops.app.start.trial import trying  # noqa: PLC0415 - as above
+    from claudeops.engine.cell.look_cell import NO_LOOKS  # noqa: PLC0415 - as above
 
     log, cell, looks = logs.get_logger(), None, NO_LOOKS
     if isinstance(probe.look, CommandLook):

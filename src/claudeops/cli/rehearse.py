@@ -23,7 +23,7 @@ import msgspec
 from claudeops import logs
 from claudeops.app.node import Node
 from claudeops.app.rehearsal.run import Rehearsed, check_rehearsable, rehearse
-from claudeops.app.wiring import check_harnesses, check_prompts
+from claudeops.app.start.checks import check_harnesses, check_prompts
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import listening
 from claudeops.domain.sessions import DecisionReason

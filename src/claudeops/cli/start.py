@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TextIO
 
 from claudeops import logs
-from claudeops.app.wiring import binaries, check_harnesses, check_probes, check_prompts
+from claudeops.app.start.checks import binaries, check_harnesses, check_prompts
 from claudeops.cli import early_signals
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.system import Shutdown
+from claudeops.files import is_there
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, load_settings, require_credentials, require_repos
 from claudeops.text.redact import Redactor
@@ -42,7 +43,10 @@ def read_settings(
     require_credentials(settings)
     check_prompts(settings)
     check_harnesses(settings)
-    check_probes(settings)
+    if settings.probes.named or is_there(settings.probes.path):
+        from claudeops.app.wiring import check_probes  # noqa: PLC0415 - a start without probes tries first, and loads then
+
+        check_probes(settings)
     redactor = Redactor(settings.secrets)
     logs.configure(
         level="warning" if quiet and settings.log.level == "info" else settings.log.level,

@@ -7,8 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.app.cell import make_directories, trying
+from claudeops.app.start.checks import make_directories
+from claudeops.app.start.trial import Trial, surroundings, trying
+from claudeops.app.start.trial_process import begun, started
+from claudeops.engine.cell.levels import choose
+from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
+from claudeops.structs import replace
 from support.estate import STAND_IN
 
 
@@ -42,3 +47,49 @@ async def test_a_start_that_is_cancelled_waits_for_the_processes_of_its_trial(se
             await anyio.sleep_forever()
     assert trial.isolation.done()
     assert trial.looks.done()
+
+
+async def test_what_a_process_has_found_is_what_this_one_would_find_and_it_has_ended_then(settings: Settings) -> None:
+    process = started()
+    async with trying(settings, process) as trial:
+        chosen = await anyio.to_thread.run_sync(trial.isolation.result)
+        found = await anyio.to_thread.run_sync(trial.looks.result)
+
+        assert process.returncode == 0
+    assert chosen == choose(settings.cell.isolation, surroundings(settings))
+    assert "git" in {**found.cells, **found.why}
+
+
+async def test_a_level_that_does_not_work_is_refused_in_the_same_sentence(settings: Settings) -> None:
+    settings = replace(settings, cell=replace(settings.cell, isolation="bubblewrap"))
+    settings = replace(settings, environment=replace(settings.environment, path="/nonexistent"))
+
+    async with trying(settings) as trial:
+        assert str(await _fault(trial)) == _refused(settings)
+        assert trial.looks.exception() is trial.isolation.exception()
+
+
+async def test_a_process_that_was_killed_is_said_to_have_ended(settings: Settings) -> None:
+    process = started()
+    process.kill()
+    process.wait()
+
+    async with trying(settings, process) as trial:
+        assert "it was ended; start claudeops again" in str(await _fault(trial))
+
+
+def test_a_start_whose_settings_are_refused_leaves_no_process_behind() -> None:
+    with begun() as process:
+        assert process is not None
+
+    assert process.returncode == 0
+
+
+async def _fault(trial: Trial) -> BaseException | None:
+    return await anyio.to_thread.run_sync(trial.isolation.exception)
+
+
+def _refused(settings: Settings) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        choose(settings.cell.isolation, surroundings(settings))
+    return str(refused.value)

@@ -46,6 +46,22 @@ from claudeops.cli.main import main
 main(["run"])
 """
 
+BEFORE_ITS_TRIAL: Final = 212
+"""Of these, those that it loads before a process is given the order to try what sessions can be run in."""
+
+ORDERING: Final = """
+import os, sys
+from claudeops.app.start import trial
+first = trial.surroundings
+def counted(settings):
+    with open(os.environ["LOADED"], "w") as file:
+        file.write("\\n".join(sys.modules))
+    return first(settings)
+trial.surroundings = counted
+from claudeops.cli.main import main
+main(["run"])
+"""
+
 SAYING: Final = """
 import os, sys
 class Finder:
@@ -65,6 +81,13 @@ async def test_a_daemon_stays_within_its_budget_of_modules(tmp_path: Path) -> No
 
     assert OURS - SLACK <= sum(name.partition(".")[0] == "claudeops" for name in loaded) <= OURS
     assert sorted(NOT_LOADED & loaded) == []
+
+
+async def test_what_sessions_can_be_run_in_is_tried_before_most_of_a_daemon_is_loaded(tmp_path: Path) -> None:
+    loaded = await _loaded(tmp_path, program=ORDERING)
+
+    assert BEFORE_ITS_TRIAL - SLACK <= sum(name.partition(".")[0] == "claudeops" for name in loaded) <= BEFORE_ITS_TRIAL
+    assert sorted({"sqlalchemy", "uvicorn", "claudeops.app.wiring"} & loaded) == []
 
 
 async def test_a_database_that_is_new_is_migrated_by_a_process_of_its_own(tmp_path: Path) -> None:
@@ -115,11 +138,11 @@ def test_the_modules_of_a_daemon_look_for_no_plugins_in_the_files_of_all_install
     assert done.stdout.splitlines() == ["[]", "True"]
 
 
-async def _loaded(root: Path, *, is_new: bool = False) -> set[str]:
+async def _loaded(root: Path, *, is_new: bool = False, program: str = COUNTING) -> set[str]:
     """Return what a daemon has loaded, after its first session."""
     file = root / "loaded.txt"
     async with stand_in_node(root, is_new=is_new) as node:
-        node.operator.forks, node.operator.runs = False, (sys.executable, "-c", COUNTING)
+        node.operator.forks, node.operator.runs = False, (sys.executable, "-c", program)
         node.script(look(), deliver(report()))
         async with node.daemon(LOADED=str(file)) as daemon:
             await daemon.until_logged("session_ended")

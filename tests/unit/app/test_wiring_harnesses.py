@@ -11,7 +11,8 @@ import pytest
 
 from claudeops import logs
 from claudeops.app.limits import escalation_rules
-from claudeops.app.wiring import binaries, build_context, check_harnesses, root_session
+from claudeops.app.start.checks import binaries, check_harnesses
+from claudeops.app.wiring import build_context, root_session
 from claudeops.clock import Clock
 from claudeops.domain.sessions import Trigger
 from claudeops.engine.live.hub import Hub

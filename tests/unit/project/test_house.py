@@ -147,6 +147,7 @@ SMALL: Final = {
 TYPE_BLOCKS: Final = {
     "claudeops.structs": "the checker reads one function, the interpreter another",
     "claudeops.domain.calls": "grants of docker, which `claudeops health` does without",
+    "claudeops.app.start.trial_process": "starts the process before it loads what the process sends",
     "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
     "claudeops.engine.meter.availability": "SQL: commands that only read the wiring do without",
     "claudeops.engine.estate": "SQL: commands that only read the manifests do without",

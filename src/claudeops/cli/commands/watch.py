@@ -24,9 +24,12 @@ def run(*, live: bool) -> int:
     Exit status: 0 stopped as asked, 69 the database cannot be reached, 75 another daemon is in the way, 78 the
     configuration is wrong.
     """
-    from claudeops.cli.run import run_until_stopped
+    from claudeops.app.start.trial_process import begun
 
-    return run_until_stopped(live=live)
+    with begun() as trials:  # it loads what it needs while this process does
+        from claudeops.cli.run import run_until_stopped
+
+        return run_until_stopped(trials, live=live)
 
 
 @click.command(

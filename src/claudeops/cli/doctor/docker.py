@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops.app.cell import surroundings
+from claudeops.app.start.trial import surroundings
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped, together
 from claudeops.engine.cell.cell import DOCKER_HOST, IsolationLevel, docker_engine
 from claudeops.engine.cell.levels import choose

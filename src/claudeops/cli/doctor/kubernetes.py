@@ -11,7 +11,7 @@ import anyio.to_thread
 import h11
 import msgspec
 
-from claudeops.app.cell import surroundings
+from claudeops.app.start.trial import surroundings
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped, together
 from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import choose

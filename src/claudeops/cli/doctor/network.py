@@ -8,8 +8,8 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops.app.cell import surroundings
 from claudeops.app.limits import tier_policies
+from claudeops.app.start.trial import surroundings
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, fine, skipped
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
 from claudeops.engine.cell.levels import choose

@@ -10,9 +10,12 @@ from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 
-from claudeops.app.cell import FoundLooks, files_in_memory, find_groups, find_looks, surroundings, try_gate
+from claudeops.app.cell import files_in_memory, find_groups, try_gate
 from claudeops.app.limits import tools_by_tier
-from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans
+from claudeops.app.start.checks import binaries, check_harnesses, check_prompts
+from claudeops.app.start.trial import surroundings
+from claudeops.app.start.trial_process import find_looks
+from claudeops.app.wiring import plans
 from claudeops.cli.doctor.finding import DoctorContext, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.reply import ErrorKind
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
@@ -32,6 +35,7 @@ from claudeops.engine.cell.cell import (
 )
 from claudeops.engine.cell.git import ABSENT as NO_GIT
 from claudeops.engine.cell.levels import Selected, choose
+from claudeops.engine.cell.look_cell import FoundLooks
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.estate import read_estate
 from claudeops.engine.gate.admission import check_version

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -182,10 +183,12 @@ def _bubblewrap(surroundings: HostContext) -> Cell | str:
         interpreter=_of_tools(PYTHON),
         has_network=not surroundings.shares_network,
     )
-    with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory:
+    # Two trials at once: each waits for processes most of the time.
+    with tempfile.TemporaryDirectory(prefix="claudeops-probe-") as directory, ThreadPoolExecutor(1) as beside:
+        no_files = beside.submit(_fault_of_memory, cell, Path(directory) / "memory", surroundings)
         fault, cell = _tried(cell, Path(directory) / "session", surroundings, _IN_NAMESPACE)
         if fault is None:
-            return replace(cell, no_files=_fault_of_memory(cell, Path(directory) / "memory", surroundings))
+            return replace(cell, no_files=no_files.result())
     return f"bubblewrap does not work here ({fault}): {_SHARE if _NETWORK in fault else _ALLOW}"
 
 

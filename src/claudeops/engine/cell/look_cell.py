@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,20 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     def mounts(self) -> tuple[str, ...]:
         """Return the arguments that show it."""
         return tuple(word for file in (self.path, *self.libraries) for word in shown(file))
+
+
+class FoundLooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon can run for sessions."""
+
+    cells: Mapping[str, LookCell]  # by program
+    why: Mapping[str, str]  # why a program that is installed, or git, cannot be run
+
+    def known(self) -> dict[str, str]:
+        """Return the programs for the policy, each with "" or the sentence why it cannot be run."""
+        return {**dict.fromkeys(self.cells, ""), **self.why} if self.cells else {}
+
+
+NO_LOOKS: Final = FoundLooks(cells={}, why={})
 
 
 def find_program(name: str, path: str) -> Program | str | None:

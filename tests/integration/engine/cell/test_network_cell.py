@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.app.cell import find_looks
+from claudeops.app.start.trial_process import find_looks
 from claudeops.domain.looks import LookCall
 from claudeops.engine.cell.bubblewrap import LAUNCHER, BubblewrapCell
 from claudeops.engine.cell.cell import IsolationLevel, PlainCell

@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.app.cell import find_looks, scope_with
+from claudeops.app.cell import scope_with
+from claudeops.app.start.trial_process import find_looks
 from claudeops.domain.probes.probe import CommandLook, Observation, Saw, SystemdLook
 from claudeops.engine.cell.cell import Cell, IsolationLevel
 from claudeops.engine.cell.levels import HostContext, choose

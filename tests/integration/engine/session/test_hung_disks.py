@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from claudeops.app.cell import answered
+from claudeops.app.start.checks import answered
 from claudeops.clock import Clock
 from claudeops.domain.calls import ToolCall
 from claudeops.domain.sessions import Outcome
