@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Final
 
-from sqlalchemy import CheckConstraint, Column, Index, Table, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Table, UniqueConstraint
 
 from claudeops.closed_set import ClosedSet
 from claudeops.domain.access.logins import Role
@@ -144,6 +144,7 @@ LINKS: Final[Mapping[str, tuple[str, str]]] = {
 """Which phrase of a meaning leads where."""
 
 TYPES: Final[Mapping[type, str]] = {
+    BigInteger: "long",
     columns.Count: "count",
     columns.Usd: "dollars",
     columns.UsdSum: "dollars",
@@ -165,6 +166,7 @@ file is backed up first, to `<file>.backup-<revision>-<time>`; backing up Postgr
 | type | SQLite | PostgreSQL | |
 | --- | --- | --- | --- |
 | integer | INTEGER | integer | |
+| long | INTEGER | bigint | |
 | count | BIGINT | bigint | |
 | float | FLOAT | double precision | |
 | dollars | NUMERIC(20, 10) | numeric(20, 10) | US dollars |

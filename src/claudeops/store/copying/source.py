@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from sqlalchemy import Boolean, Connection, Float, Integer, Table
+from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, Table
 
 from claudeops.errors import ConfigurationError
 from claudeops.store.tables.all_tables import metadata
@@ -213,6 +213,7 @@ def _in_sqlite(value: object) -> object:
 
 
 CONVERTERS: Final[Mapping[type, Callable[[object], object]]] = {
+    BigInteger: _whole,
     Boolean: _truth,
     CleanText: _text,
     Count: _whole,

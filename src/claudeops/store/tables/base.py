@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     ColumnElement,
@@ -40,9 +41,10 @@ def one_of(column: str, members: type[ClosedSet]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({values})", name=column, info={"column": column, "members": members})
 
 
-def table(name: str, *items: SchemaItem, comment: str) -> Table:
-    """Return a table with an ``id`` that is never used twice."""
-    identity = Column("id", Integer, primary_key=True, autoincrement=True, comment="the row's number, never used again")
+def table(name: str, *items: SchemaItem, comment: str, many: bool = False) -> Table:
+    """Return a table with an ``id`` that is never used twice; ``many``: more rows than 31 bits have numbers for."""
+    kind = BigInteger().with_variant(Integer, "sqlite") if many else Integer()
+    identity = Column("id", kind, primary_key=True, autoincrement=True, comment="the row's number, never used again")
     return Table(name, metadata, identity, *items, sqlite_autoincrement=True, comment=comment)
 
 

@@ -253,6 +253,7 @@ tool_calls: Final = table(
     Index(None, "session_id", "tool_use_id"),
     Index(None, "session_id", "id"),
     comment="Every tool call that was requested, written with its verdict before the answer goes out.",
+    many=True,
 )
 
 audit_tombstones: Final = table(
@@ -319,6 +320,7 @@ service_checks: Final = table(
     Index(None, "session_id"),
     Index(None, "checked_at"),
     comment="The state of a service when it was looked at.",
+    many=True,
 )
 
 model_calls: Final = table(
@@ -343,6 +345,7 @@ model_calls: Final = table(
     Index(None, "session_id", "id"),
     Index(None, "started_at"),
     comment="Calls to the model API: each row is written before the call starts and completed when it ends.",
+    many=True,
 )
 
 budget_entries: Final = table(
@@ -356,6 +359,7 @@ budget_entries: Final = table(
     Index(None, "created_at"),
     comment="Money: a session's allowance is `reserved` at the claim; at its end it is `released`, and what "
     "was spent is `settled`.",
+    many=True,
 )
 
 settled_sums: Final = Table(
