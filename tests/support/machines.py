@@ -141,18 +141,17 @@ class Machine:
         return self.node.root
 
     def settings(self, **changes: str) -> dict[str, str]:
-        """Return the settings of one of several daemons."""
+        """Return the settings of one of several daemons, unless the changes say that it is the only one."""
         name = sa.make_url(self.database.url).database
         return self.node.settings(
             CLAUDEOPS_DATABASE_URL=f"postgresql://claudeops@127.0.0.1:{self.road.port}/{name}",
-            CLAUDEOPS_DISPATCHER="procrastinate",
             CLAUDEOPS_NODE=self.name,
             CLAUDEOPS_TAKEOVER_TIMEOUT=f"{TAKEOVER_SECONDS:g}",
             CLAUDEOPS_STOP_GRACE=f"{STOP_SECONDS:g}",
             CLAUDEOPS_LOG_GRACE="0",  # no other machine has its logs
             CLAUDEOPS_TIER1_ENV="STAND_IN_STEPS,SIGNALS",  # what they name can be read in the cell
             SIGNALS=str(self.signals),
-            **changes,
+            **{"CLAUDEOPS_DISPATCHER": "procrastinate"} | changes,
         )
 
     @property

@@ -7,7 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,7 +64,9 @@ class Server:
 
 
 @contextmanager
-def running_server(*, data_directory: Path | None = None, connections: int = 50) -> Iterator[Server]:
+def running_server(
+    *, data_directory: Path | None = None, connections: int = 50, parameters: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Start a server for so many connections, and stop it at the end whatever happened.
 
     With a ``data_directory``, which is made, its files are there, and what it has committed is on that disk.
@@ -73,7 +75,8 @@ def running_server(*, data_directory: Path | None = None, connections: int = 50)
     directory = Path(tempfile.mkdtemp(prefix="claudeops-pg-", dir="/tmp"))  # a socket's path must be short
     account = _account(directory)
     data = data_directory or directory / "data"
-    settings = {**_SETTINGS, "max_connections": str(connections), **({} if data_directory else _QUICK)}
+    quick = {} if data_directory else _QUICK
+    settings = {**_SETTINGS, "max_connections": str(connections), **quick, **(parameters or {})}
     try:
         if data_directory is not None:
             data_directory.mkdir(mode=0o700)
