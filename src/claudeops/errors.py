@@ -106,6 +106,10 @@ class AlreadyRunningError(ClaudeopsError):
     hint = "Stop the other daemon, or wait until it has ended; `claudeops health` says what it does."
 
 
+class ForegroundRunningError(AlreadyRunningError):
+    """What holds the lock is no daemon, but a command that ends by itself: a chain in the foreground, a migration."""
+
+
 class NoDaemonError(ClaudeopsError):
     """No daemon runs on this database, and what was asked for is for one."""
 

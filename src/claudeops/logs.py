@@ -135,6 +135,7 @@ class LogEvent(ClosedSet):
     SCHEDULES_REFUSED = "schedules_refused", "the file of schedules is wrong or unreadable; the last good ones serve"
     ACTION_FOLLOWED_UP = "action_followed_up", "probes say whether what was done to a service still holds"
     # --- sessions, from queue to spawn
+    CHAIN_WAITS = "chain_waits", "a chain in the foreground begins when the one of another process has ended"
     SESSION_QUEUED = "session_queued", "a session waits for its turn"
     SESSION_SUPPRESSED = "session_suppressed", "a session was requested, but the rules forbid it"
     SESSION_CLAIMED = "session_claimed", "this daemon took a queued session"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from support.estate import look
-from support.operating import Completed
-from support.stand_in_daemon import stand_in_node
+from support.estate import deliver, look, report
+from support.operating import COMMAND, Completed, Daemon, Operator
+from support.stand_in_daemon import stand_in_node, told
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -47,3 +48,31 @@ async def test_foreground_chain_shows_that_it_lives_and_stops_a_session_that_ano
         assert (session["owner"], session["outcome"], session["exit_code"]) == ("another", "lost", None)
     assert ended[0].code == 1
     assert '"stale_attempt"' in ended[0].stderr
+
+
+async def test_second_chain_in_the_foreground_waits_for_the_end_of_the_first_and_runs(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        signals = tmp_path / "signals"
+        signals.mkdir()
+        node.script(look("toolu_1"), {"await": str(signals / "go")}, deliver(report()))
+        settings = node.settings(CLAUDEOPS_TIER1_ENV="STAND_IN_STEPS,SIGNALS", SIGNALS=str(signals))
+
+        def chain(operator: Operator, name: str) -> AbstractAsyncContextManager[Daemon]:
+            operator.runs = (*COMMAND, "bootstrap", "--prompt", name)
+            return operator.daemon(**settings)
+
+        async with chain(node.operator, "first") as first:
+            await until(lambda: len(node.operator.rows("SELECT id FROM tool_calls")) == 1)
+            detached = await node.operator.bootstrap("--detach", "--prompt", "third", **settings)
+            async with chain(node.operator, "second") as second:
+                await second.until_logged("chain_waits")
+                (signals / "go").touch()
+                assert [await first.process.wait(), await second.process.wait()] == [0, 0]
+        sessions = node.operator.sessions()
+    assert [(row["prompt_text"], row["status"], row["outcome"]) for row in sessions] == [
+        ("first", "ended", "success"),
+        ("second", "ended", "success"),
+    ]
+    assert detached.code == 75
+    assert "No daemon runs on this database, so nothing was queued." in detached.stderr
+    assert [len(told(each, "chain_waits")) for each in (first, second)] == [0, 1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
 import pytest
 
 from claudeops.domain.owner import ALERTS, NOTICES, SCHEDULES, UPKEEP, differing, probes_of
@@ -112,3 +113,25 @@ async def test_a_daemon_with_another_approval_key_or_one_that_shares_nothing_is_
     assert "copy approval.key from the state directory of node attic" in strange.stderr
     assert alone.code == 75
     assert "set CLAUDEOPS_DISPATCHER=procrastinate here too" in alone.stderr
+
+
+async def test_chain_of_a_shell_is_the_fleets_where_one_runs_and_else_its_own(
+    tmp_path: Path, postgresql: Database
+) -> None:
+    done: dict[str, int] = {}
+    async with fleet(tmp_path, postgresql, haiku=[look(), conclude()]) as operator:
+
+        async def run(prompt: str, place: str) -> None:
+            done[prompt] = (await operator.bootstrap("--prompt", prompt, **operator.places(place))).code
+
+        async with operator.node("attic") as attic:
+            await attic.until_logged("daemon_ready")
+            await run("beside", "cellar")
+            assert await attic.stop() == 0
+        async with anyio.create_task_group() as tasks:
+            for place in ("attic", "cellar"):
+                tasks.start_soon(run, f"of {place}", place)
+    assert done == {"beside": 0, "of attic": 0, "of cellar": 0}
+    asked = {row["prompt_text"]: row["log_node"] for row in operator.rows(SESSIONS) if row["trigger"] == "manual"}
+    assert asked == {"beside": "attic", "of attic": "attic", "of cellar": "cellar"}
+    assert {row["status"] for row in operator.rows(SESSIONS)} == {"ended"}

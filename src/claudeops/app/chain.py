@@ -18,14 +18,14 @@ from claudeops.domain.sessions import NewSession, Session, Status, Suppressed, T
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.session_log.reader import is_readable
 from claudeops.engine.system import Shutdown
-from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, NoDaemonError
+from claudeops.errors import AlreadyRunningError, ErrorKind, ForegroundRunningError, MissingInputError, NoDaemonError
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.store import queries
 from claudeops.store.acts.sessions import queue_unless_held
 from claudeops.store.database import waking
-from claudeops.store.locks import claim_watch, is_claimed
+from claudeops.store.locks import claim_watch, is_served
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from claudeops.tasks import open_tasks
@@ -37,6 +37,9 @@ FOLLOW_SECONDS: Final = 0.2
 LAST_PING_SECONDS: Final = 15.0
 """How long a foreground chain waits at its end for the last ping to be delivered."""
 
+WAIT_SECONDS: Final = 0.5
+"""The time between two tries to have a database that a chain in the foreground of another process has."""
+
 HELD_LOOKS: Final = 10
 """Consecutive polls that must see a hold before the follower gives up: a trial session needs a moment to start."""
 
@@ -45,12 +48,22 @@ HELD_LOOKS: Final = 10
 async def open_foreground(settings: Settings, *, log: Logger, shutdown: Shutdown) -> AsyncIterator[Node]:
     """Open a node of its own for chains in the foreground; one of a fleet has no role.
 
-    Raises `AlreadyRunningError` where a daemon runs, which is to have what is queued, and what `open_node` raises.
+    Waits for the end of another one in the foreground, which would not run what is queued for it. Raises
+    `AlreadyRunningError` where a daemon runs, which is to have what is queued, and what `open_node` raises.
     """
-    url = settings.places.database_url
-    if settings.node.in_fleet and await anyio.to_thread.run_sync(is_claimed, url):
-        raise AlreadyRunningError("a claudeops daemon works on this database, and runs what is queued.")
-    async with open_node(settings, log=log, shutdown=shutdown) as node:
+    url, node, waits = settings.places.database_url, None, False
+    async with contextlib.AsyncExitStack() as stack:
+        while node is None:
+            if settings.node.in_fleet and await anyio.to_thread.run_sync(is_served, url):
+                raise AlreadyRunningError("a claudeops daemon works on this database, and runs what is queued.")
+            opened = open_node(settings, log=log, shutdown=shutdown, in_foreground=True)
+            try:
+                node = await stack.enter_async_context(opened)
+            except ForegroundRunningError as error:
+                if not waits:
+                    log.warning(LogEvent.CHAIN_WAITS, error=str(error))
+                waits = True
+                await anyio.sleep(WAIT_SECONDS)
         yield node
 
 
@@ -126,7 +139,7 @@ async def run_chain_beside(
     store = open_store(
         settings.places.database_url, changed=waking(settings.places.state_dir), announce=announce_of(settings)
     )
-    with claim_watch(settings.places.database_url) as look:
+    with claim_watch(settings.places.database_url, chains=False) as look:
 
         async def served() -> bool:
             return await anyio.to_thread.run_sync(look)
@@ -201,7 +214,7 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
 
     Raises `NoDaemonError`, with nothing queued, where none runs.
     """
-    if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
+    if not await anyio.to_thread.run_sync(is_served, settings.places.database_url):
         raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
     store = open_store(
         settings.places.database_url, changed=waking(settings.places.state_dir), announce=announce_of(settings)

@@ -153,8 +153,11 @@ async def open_node(
     hub: Hub | None = None,
     shutdown: Shutdown | None = None,
     trial: Trial | None = None,
+    in_foreground: bool = False,
 ) -> AsyncIterator[Node]:
     """Open everything for a daemon: the only one on this database, or one of its fleet.
+
+    ``in_foreground``: for a chain in the foreground, which ends by itself.
 
     Readers of a ``hub`` that is passed in also hear of the sessions of dead daemons, which are taken over here. A
     ``trial`` was begun by the caller, who ends it.
@@ -173,7 +176,7 @@ async def open_node(
         is_alone=not settings.node.in_fleet,
         max_tier=settings.ladder.max_tier,
     )
-    with _claimed(settings) as check_lock:
+    with _claimed(settings, in_foreground=in_foreground) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
             async with shutdown.stoppable():
                 await stages.enter("isolation")
@@ -279,10 +282,12 @@ async def open_node(
                 await store.close()
 
 
-def _claimed(settings: Settings) -> contextlib.AbstractContextManager[Callable[[], None]]:
+def _claimed(settings: Settings, *, in_foreground: bool) -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Return what keeps other daemons from the state directory and the database, or from a fleet's those outside it."""
     places = settings.places
-    return claim_database(places.database_url, places.state_dir, shared=settings.node.in_fleet)
+    return claim_database(
+        places.database_url, places.state_dir, shared=settings.node.in_fleet, in_foreground=in_foreground
+    )
 
 
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:

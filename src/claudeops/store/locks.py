@@ -14,7 +14,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,20 @@ import msgspec
 from sqlalchemy import Connection, TextClause, false, text, update
 from sqlalchemy.engine import URL
 
-from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, ErrorKind, StoreError
+from claudeops.errors import (
+    AlreadyRunningError,
+    ConfigurationError,
+    DatabaseUnavailableError,
+    ErrorKind,
+    ForegroundRunningError,
+    StoreError,
+)
 from claudeops.files import is_directory, is_there
 from claudeops.store.connection.engines import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
 from claudeops.store.migrate import current_revision, refuse_newer
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.daemon import instances
+from claudeops.structs import replace
 
 PATIENCE_SECONDS: Final = 3.0
 """How long `check_database` waits for somebody else's lock."""
@@ -62,11 +70,17 @@ _SHARE: Final = "CLAUDEOPS_DISPATCHER=procrastinate"
 
 @contextmanager
 def claim_database(
-    url: str, state_dir: Path, *, shared: bool = False, pause: Callable[[float], None] = time.sleep
+    url: str,
+    state_dir: Path,
+    *,
+    shared: bool = False,
+    in_foreground: bool = False,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Callable[[], None]]:
     """Be the only daemon on this database and in this state directory while the block runs.
 
-    ``shared``: together with others that share it, where it is PostgreSQL's.
+    ``shared``: together with others that share it, where it is PostgreSQL's. ``in_foreground``: not a daemon, but a
+    command that runs one chain and ends with it.
 
     SQLite: the lock is ``<file>.lock`` beside the file itself, links resolved, so that two state directories over one
     file still meet. PostgreSQL: an advisory lock on a connection of its own. A taken file lock is tried again for half
@@ -77,12 +91,15 @@ def claim_database(
     `DatabaseUnavailableError` when the server does not answer. A file lock ends only with the process, so for SQLite
     the check does nothing.
 
-    Raises `AlreadyRunningError`, naming the lock and its holder, `DatabaseUnavailableError`, or
-    `ConfigurationError` for a SQLite file on a network file system.
+    Raises `AlreadyRunningError`, naming the lock and its holder (`ForegroundRunningError` where that is no daemon),
+    `DatabaseUnavailableError`, or `ConfigurationError` for a SQLite file on a network file system.
     """
+    use = _SHARING if shared else _ALONE
+    if in_foreground:
+        use = replace(use, program=_CHAIN)
     with (
-        _locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause),
-        _claimed(url, _SHARING if shared else _ALONE, pause) as check,
+        _locked_file(state_dir / "daemon.lock", what=str(state_dir), program=use.program, pause=pause),
+        _claimed(url, use, pause) as check,
     ):
         yield check
 
@@ -118,12 +135,12 @@ def _claimed(url: str, use: _Use, pause: Callable[[float], None]) -> Iterator[Ca
             yield lock.check
         return
     refuse_network_file(file)
-    with _locked_file(_lock_file(file), what=str(file), pause=pause):
+    with _locked_file(_lock_file(file), what=str(file), program=use.program, pause=pause):
         yield no_check
 
 
 def is_claimed(url: str) -> bool:
-    """Tell whether a daemon runs on this database, without getting in its way. Blocks.
+    """Tell whether a daemon runs on this database, or a command like one, without getting in its way. Blocks.
 
     Raises `DatabaseUnavailableError` when that cannot be found out.
     """
@@ -131,22 +148,30 @@ def is_claimed(url: str) -> bool:
         return claimed()
 
 
+def is_served(url: str) -> bool:
+    """Tell likewise whether a daemon runs, which claims what is queued: a command in the foreground does not."""
+    with claim_watch(url, chains=False) as served:
+        return served()
+
+
 @contextmanager
-def claim_watch(url: str) -> Iterator[Callable[[], bool]]:
+def claim_watch(url: str, *, chains: bool = True) -> Iterator[Callable[[], bool]]:
     """Yield `is_claimed` for callers that ask repeatedly: on PostgreSQL all the questions share one connection.
+
+    Without ``chains`` it is `is_served`.
 
     The yielded function blocks; it may be called from any thread, but from one at a time.
     """
     parsed = parse_url(url)
     file = sqlite_file(parsed)
     if file is not None:
-        yield partial(_file_is_locked, _lock_file(file))
+        yield partial(_file_is_locked, _lock_file(file), chains=chains)
         return
     engine = reading_engine(parsed, size=1)
 
     def is_held() -> bool:
         with border(parsed), engine.connect() as connection:
-            return _holder(connection) is not None
+            return any(chains or not holder.is_passing for holder in _holders(connection))
 
     try:
         yield is_held
@@ -224,20 +249,31 @@ def check_database(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE
 
 
 @contextmanager
-def _locked_file(path: Path, *, what: str, pause: Callable[[float], None]) -> Iterator[None]:
+def _locked_file(path: Path, *, what: str, program: str, pause: Callable[[float], None]) -> Iterator[None]:
     """Hold a lock file. It is never removed, because another process may be opening it."""
     descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _lock(descriptor, pause):
-            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise AlreadyRunningError(
+            pid, program = _holder_of(descriptor)
+            raise _in_the_way(program)(
                 f"another claudeops daemon (pid {pid}) already uses {what} and holds {path}: {_REMEDY}."
             )
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()}{f' {program}' if program in _PASSING else ''}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _holder_of(descriptor: int) -> tuple[str, str]:
+    """Return the pid of the process that holds a lock file, and its program: empty for a daemon."""
+    pid, _, program = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip().partition(" ")
+    return pid or "unknown", program
+
+
+def _in_the_way(program: str) -> type[AlreadyRunningError]:
+    """Return the error of whoever wants a lock that a program holds."""
+    return ForegroundRunningError if program in _PASSING else AlreadyRunningError
 
 
 def _lock_file(file: Path) -> Path:
@@ -254,12 +290,13 @@ def _lock(descriptor: int, pause: Callable[[float], None]) -> bool:
     return False
 
 
-def _file_is_locked(path: Path) -> bool:
+def _file_is_locked(path: Path, *, chains: bool) -> bool:
     if not is_there(path):
         return False
     descriptor = _open(path, os.O_RDONLY)
     try:
-        return not _flock(descriptor, fcntl.LOCK_SH)
+        is_locked = not _flock(descriptor, fcntl.LOCK_SH)
+        return is_locked and (chains or _holder_of(descriptor)[1] not in _PASSING)
     finally:
         os.close(descriptor)
 
@@ -296,11 +333,16 @@ class _Use(msgspec.Struct, frozen=True, kw_only=True):
     take: TextClause
 
 
+_CHAIN: Final = "chain"
+_MIGRATION: Final = "migration"
+_PASSING: Final = frozenset({_CHAIN, _MIGRATION})
+"""What ends by itself: whoever wants the lock may wait for it."""
+
 _ALONE: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock(:key)"))
 _APART: Final = _Use(program="copy", take=_ALONE.take)  # no daemon is to run
-_MIGRATING: Final = _Use(program="migration", take=_ALONE.take)
+_MIGRATING: Final = _Use(program=_MIGRATION, take=_ALONE.take)
 _SHARING: Final = _Use(program="daemon", take=text("SELECT pg_try_advisory_lock_shared(:key)"))
-_MIGRATING_BESIDE: Final = _Use(program="migration", take=_SHARING.take)
+_MIGRATING_BESIDE: Final = _Use(program=_MIGRATION, take=_SHARING.take)
 
 
 class _ServerLock:
@@ -318,9 +360,10 @@ class _ServerLock:
         with border(self._url):
             self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             taken = self._connection.scalar(self._use.take, {"key": _DAEMON_KEY})
-            holder = None if taken else _holder(self._connection)
+            holder = None if taken else next(iter(_holders(self._connection)), None)
         if not taken:
-            raise AlreadyRunningError(_refusal(self._url, holder, self._use))
+            error = ForegroundRunningError if holder is not None and holder.is_passing else AlreadyRunningError
+            raise error(_refusal(self._url, holder, self._use))
 
     def check(self) -> None:
         """Take the lock again if its connection is gone."""
@@ -352,11 +395,15 @@ class _Holder(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     shared: bool
 
+    @property
+    def is_passing(self) -> bool:
+        return any(self.name.startswith(f"claudeops {program},") for program in _PASSING)
 
-def _holder(connection: Connection) -> _Holder | None:
-    """Return who holds the advisory lock; ``None``: nobody does."""
-    row = connection.execute(_HOLDER, {"key": _DAEMON_KEY}).first()
-    return None if row is None else _Holder(name=row.application_name or "unknown", shared=row.shared)
+
+def _holders(connection: Connection) -> Sequence[_Holder]:
+    """Return who holds the advisory lock."""
+    rows = connection.execute(_HOLDER, {"key": _DAEMON_KEY})
+    return [_Holder(name=row.application_name or "unknown", shared=row.shared) for row in rows]
 
 
 def _refusal(url: URL, holder: _Holder | None, use: _Use) -> str:

@@ -39,7 +39,7 @@ from claudeops.formats.stream.exchange import INPUT_BYTES, ExchangeVerdict
 from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.store.acts.sessions import queue_unless_held
-from claudeops.store.locks import is_claimed
+from claudeops.store.locks import is_served
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from claudeops.text.escapes import visible
@@ -166,7 +166,7 @@ async def _run(
 ) -> Sequence[Session] | Suppressed | None:
     """Run the chain that begins with this tier; ``None``: the daemon runs it and has not come to its end in time."""
     # Only the daemon's sessions outlive the time: those of this process are stopped by their own bound.
-    patience = order.timeout if await anyio.to_thread.run_sync(is_claimed, settings.places.database_url) else None
+    patience = order.timeout if await anyio.to_thread.run_sync(is_served, settings.places.database_url) else None
     with anyio.move_on_after(patience):
         return await run_anywhere(settings, new, lambda _: None, log, live=order.live)
     return None
@@ -176,7 +176,7 @@ def _leave(order: ExecuteRequest, new: NewSession, settings: Settings, *, as_jso
     """Queue the tier for the daemon and return at once."""
 
     async def queue(_settings: Settings, store: Store) -> CommandResult:
-        if not await anyio.to_thread.run_sync(is_claimed, settings.places.database_url):
+        if not await anyio.to_thread.run_sync(is_served, settings.places.database_url):
             raise NoDaemonError(
                 f"no daemon runs that would take {order.name}.",
                 target=order.name,
