@@ -114,6 +114,7 @@ AT_THE_SHELL: Final[Mapping[str, str]] = {
     "doctor": "looks at the machine before a daemon runs",
     "rehearse": "starts a daemon of its own",
     "backup": "writes a file on the daemon's machine",
+    "migrate": "brings the database to the release that is installed where it is called",
     "migrate-from": "runs while no daemon does",
     "copy-database": "runs while no daemon does",
     "delete-session": "there is no way back: whoever has the database file may",
