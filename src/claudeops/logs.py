@@ -100,6 +100,10 @@ class LogEvent(ClosedSet):
     SCHEMA_NEWER = "schema_newer", "a newer claudeops has migrated the database; this daemon drains and stops"
     CLOCK_OFF = "clock_off", "this machine's clock is too far from the database's, so no schedule fires"
     CLOCK_RIGHT = "clock_right", "this machine's clock is that of the database again, so schedules fire"
+    NODES_DIFFER = "nodes_differ", "nodes that share the database do not decide by the same files or settings"
+    NODES_AGREE = "nodes_agree", "nodes that share the database decide by the same again"
+    SITE_UNSERVED = "site_unserved", "sessions wait for a site of which no node runs"
+    SITE_SERVED = "site_served", "no session waits any more for a site of which no node runs"
     LOGS_NEWER = (
         "logs_newer",
         "there are logs of sessions, up to `highest`, and the database knows none after `known`: it was restored",

@@ -23,13 +23,12 @@ from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.store import queries
-from claudeops.store.acts.sessions import queue_unless_held
+from claudeops.store.acts.sessions import SITES, queue_unless_held, site_fault
 from claudeops.store.database import waking
 from claudeops.store.locks import claim_watch, is_served
 from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from claudeops.tasks import open_tasks
-from claudeops.text.escapes import visible
 
 FOLLOW_SECONDS: Final = 0.2
 """The time between two polls of a chain."""
@@ -229,17 +228,11 @@ async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Sup
 async def _served(store: Store, new: NewSession) -> NewSession:
     """Return a session that a daemon may claim; a machine without a daemon is not waited for.
 
-    Raises `NoDaemonError`, with nothing queued, where none of its site runs. A chain that goes on does so on a daemon
-    that is alone, which may have another site than when the chain began.
+    Raises `NoDaemonError`, with nothing queued, where none of its site runs.
     """
+    if (why := await site_fault(store, new)) is not None:
+        raise NoDaemonError(why, target=new.site, hint=SITES)
     places = await store.database.read(queries.places)
-    is_served = new.parent_session_id is not None and any(place.is_alone for place in places)
-    if new.site is not None and not is_served and new.site not in {place.site for place in places}:
-        raise NoDaemonError(
-            f"No daemon of site {visible(new.site)} runs on this database, so nothing was queued.",
-            target=new.site,
-            hint="`claudeops list-nodes` lists the daemons and their sites.",
-        )
     return new if new.for_node in {place.node for place in places} else replace(new, for_node=None)
 
 

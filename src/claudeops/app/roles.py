@@ -61,8 +61,18 @@ def fleet_roles(
         FleetRole(name=probes_of(node.settings.node.site), loops=(watch.run,), forget=watch.forget),
         FleetRole(name=ALERTS, loops=(worker.keep_deciding,), forget=worker.forget),
         FleetRole(name=NOTICES, loops=(people.run,), forget=people.forget),
-        FleetRole(name=UPKEEP),
+        _upkeep(node),
     )
+
+
+def _upkeep(node: Node) -> FleetRole:
+    """Return what has old rows removed, and looks at the fleet where there is one."""
+    if not node.settings.node.in_fleet:
+        return FleetRole(name=UPKEEP)
+    from claudeops.engine.daemon.fleet import FleetWatch  # noqa: PLC0415 - a daemon that is alone has no fleet
+
+    watch = FleetWatch(database=node.database, events=node.store.probes, clock=node.clock, log=node.log)
+    return FleetRole(name=UPKEEP, loops=(watch.run,), forget=watch.forget)
 
 
 def digests_of(

@@ -13,6 +13,9 @@ from claudeops.text import NAME_LENGTH
 NODE_MARK: Final = " on node "
 """Between the name of a condition and that of the machine that has it: each machine begins and ends its own."""
 
+FLEET_MARK: Final = "fleet:"
+"""Begins the name of a condition of all machines that share a database; one of them looks for it."""
+
 _PER_NODE: Final = frozenset({"alerts:file", "targets:file", "probes:file", "estate:unbound", "clock"})
 _PER_NODE_KINDS: Final = ("schedules_file:", "prompt_file:", "library:", "chat_deaf:")
 """Conditions that each machine has for itself. Versions that knew one machine named none."""
@@ -47,7 +50,12 @@ def node_of(name: str) -> str:
 
 
 def has_ended(name: str, nodes: Collection[str | None]) -> bool:
-    """Return whether a condition is over because none of the machines that run now has it: they report their own."""
+    """Return whether a condition is over because none of the machines that run now has it: they report their own.
+
+    A machine that is alone is no fleet.
+    """
+    if name.startswith(FLEET_MARK):
+        return len(nodes) <= 1
     plain, _, node = name.partition(NODE_MARK)
     return (plain in _PER_NODE or plain.startswith(_PER_NODE_KINDS)) and node not in nodes
 

@@ -49,6 +49,9 @@ UPKEEP: Final = "upkeep"
 ROLES: Final = frozenset({ALERTS, NOTICES, PROBES, SCHEDULES, UPKEEP})
 """The kinds of work that one daemon does for all; of probes, one for each site."""
 
+OF_A_SITE: Final = frozenset({"probes", "manifests", "library"})
+"""Of what a daemon decides by, what only those of its site should have alike: another one has other services."""
+
 APPROVAL_KEY: Final = "approval_key"
 POLICY: Final = "policy"
 """Of what a daemon decides by, what all that share a database must have alike."""

@@ -87,6 +87,7 @@ class Request(Body, frozen=True, kw_only=True):
     prompt: Annotated[str, msgspec.Meta(min_length=1, max_length=PROMPT_LENGTH)]
     start_tier: Annotated[int, msgspec.Meta(ge=1, le=99)] = LOWEST_TIER
     service: Line = ""  # that it is about
+    site: Line = ""  # only a node of which may run it; empty: any
 
 
 class Stop(Body, frozen=True, kw_only=True):
@@ -170,6 +171,8 @@ async def start(acting: Acting, call: WebCall, body: Request) -> ListedSession |
     new = replace(acting.root(body.start_tier, body.prompt), started_by=by(call))
     if service := body.service.strip():
         new = replace(new, services=(service,))
+    if site := body.site.strip():
+        new = replace(new, site=site)
     return await sessions.start_session(acting.store, new, rules=acting.rules(), now=call.at)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
+from claudeops.store.acts.instances import DIFFERENT, fleet_faults
 from claudeops.store.reading.nodes import NodeEntry, listed
 from claudeops.store.store import Store
 from claudeops.store.tables import HEAD
 from claudeops.structs import replace
-from support.store_values import NOW, OTHER_OWNER, OWNER, after
+from support.store_values import NOW, OTHER_OWNER, OWNER, after, queued, wanted
 from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
@@ -99,3 +102,50 @@ async def test_digests_that_cannot_be_read_are_none(store: Store, database: Data
     (one,) = await nodes(store)
 
     assert one.digests == {}
+
+
+async def test_list_says_which_tiers_a_node_has_and_what_it_does_for_all(store: Store) -> None:
+    await store.recovery.renew_lease(replace(OWNER, max_tier=2), now=NOW)
+    await store.recovery.renew_lease(OTHER_OWNER, now=NOW)
+    await store.leases.take(("upkeep", "alerts"), OWNER.name)
+
+    first, second = await nodes(store)
+
+    assert (first.max_tier, first.roles) == (2, ("alerts", "upkeep"))
+    assert (second.max_tier, second.roles) == (None, ())
+
+
+# --- what is wrong with all of them -----------------------------------------------------------------------
+
+
+async def faults(store: Store, **later: float) -> Mapping[str, str]:
+    return await store.database.read(lambda connection: fleet_faults(connection, after(**later)))
+
+
+async def test_nodes_that_differ_are_named_and_another_site_may_have_other_probes(store: Store) -> None:
+    north = replace(OTHER_OWNER, name="node-3", node="loft", site="north", process_started_at=9e9)
+    await store.recovery.renew_lease(OWNER, now=NOW, digests=DIGESTS)
+    await store.recovery.renew_lease(OTHER_OWNER, now=NOW, digests=DIGESTS)
+    await store.recovery.renew_lease(north, now=NOW, digests={**DIGESTS, "probes": "of the north"})
+    assert await faults(store) == {}
+
+    await store.recovery.renew_lease(OTHER_OWNER, now=NOW, digests={"policy": "edited", "probes": "edited"})
+
+    assert await faults(store) == {
+        DIFFERENT: "nodes do not decide by the same: cellar and attic (policy, probes). "
+        "`claudeops list-nodes` compares them."
+    }
+
+
+async def test_session_that_waits_for_a_site_without_a_node_is_a_fault_after_minutes(store: Store) -> None:
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    for site in ("north", "main", None):
+        await queued(store, wanted(site=site))
+
+    assert await faults(store, minutes=4) == {}
+    assert await faults(store, minutes=5) == {
+        "fleet:unserved north": "sessions wait for a node of site north, the first since 2026-03-01 12:00 UTC, "
+        "and none runs."
+    }
+    await store.recovery.renew_lease(replace(OTHER_OWNER, site="north"), now=NOW)
+    assert await faults(store, minutes=9) == {}

@@ -22,13 +22,14 @@ from claudeops.domain.retention import KEYS_KEPT
 from claudeops.domain.sessions import Status
 from claudeops.store.reading import silences
 from claudeops.store.tables.web import api_tokens, idempotency_keys
+from claudeops.structs import replace
 from claudeops.web.acting import ACTS
 from claudeops.web.endpoints import Endpoint
 from support.checkout import ROOT
 from support.listening import Answered, bearer, token_for
 from support.lived_in import QUEUED, something_of_everything
 from support.paged import KEY, SiteDoor, site_door
-from support.store_values import NOW, OWNER, claimed
+from support.store_values import NOW, OTHER_OWNER, OWNER, claimed
 from support.waiting import PATIENCE_SECONDS
 
 PARAMS: Final = {"id": "1", "number": "1"}
@@ -180,6 +181,24 @@ async def test_a_request_is_queued_and_answered_with_its_row(site: SiteDoor) -> 
         kept = await site.store.records.session(number)
         assert kept is not None
         assert (kept.prompt_text, kept.services) == ("look at the disk", ("nas",))
+
+
+async def test_a_request_for_a_site_is_queued_for_it_where_a_daemon_runs_there(site: SiteDoor) -> None:
+    before = await sessions_of(site)
+    refused = await send(site, "POST", "/sessions", {"prompt": "look", "site": "north"})
+    assert (refused.status, refused.json["detail"]) == (
+        409,
+        "No daemon of site north runs on this database, so nothing was queued.",
+    )
+    assert await sessions_of(site) == before
+    await site.store.recovery.renew_lease(replace(OTHER_OWNER, name="node-9", site="north"), now=NOW)
+
+    answer = await send(site, "POST", "/sessions", {"prompt": "look", "site": "north"})
+
+    assert answer.status == 201
+    kept = await site.store.records.session(int(str(answer.json["id"])))
+    assert kept is not None
+    assert kept.site == "north"
 
 
 async def test_who_started_a_session_is_on_record_and_on_its_pages(site: SiteDoor) -> None:

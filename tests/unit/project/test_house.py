@@ -110,6 +110,7 @@ SMALL: Final = {
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.probes.hosts": "the estate's part of the probes file; the watch needs the other one",
     "claudeops.engine.process.channel": "the one writer of a child's stdin",
+    "claudeops.engine.daemon.fleet": "a loop that a daemon which is alone does not load",
     "claudeops.engine.schedules.follow_ups": "a loop of its own beside the schedules'",
     "claudeops.engine.schedules.tier0": "what probes tell schedules and prompts, apart from both",
     "claudeops.harness.caliban": "an adapter of its own",

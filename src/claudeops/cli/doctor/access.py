@@ -24,6 +24,7 @@ from claudeops.app.meter import upstream
 from claudeops.app.wiring import model_access
 from claudeops.cli.doctor.finding import DoctorContext, Finding, ModelAnswer, doubtful, failed, failed_with, fine
 from claudeops.cli.reply import ErrorKind, Exit
+from claudeops.domain.owner import OF_A_SITE
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
 from claudeops.engine.owners import alive
@@ -48,7 +49,6 @@ _MODELS: Final = "/v1/models?limit=1"
 _COUNT: Final = "/v1/messages/count_tokens"
 
 _METERED = "claude"
-_OF_A_SITE: Final = frozenset({"probes", "manifests", "library"})
 
 
 # --- the listener ------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def _fault_of_fleet(settings: Settings) -> Finding | None:
 
 def _differing(one: NodeEntry, first: NodeEntry) -> list[str]:
     """Return what a daemon should have as the first one; another site has other services."""
-    return [name for name in one.differs if one.site == first.site or name not in _OF_A_SITE]
+    return [name for name in one.differs if one.site == first.site or name not in OF_A_SITE]
 
 
 def _named(one: NodeEntry) -> str:

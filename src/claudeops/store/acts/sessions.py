@@ -13,12 +13,17 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.sessions import NewSession, Session, Status, Suppressed
 from claudeops.errors import StoreError
+from claudeops.store import queries
 from claudeops.store.acts import Refusal, refused
 from claudeops.store.acts.commands import Served, ShellAnswer, ShellRequest, ask_daemon
 from claudeops.store.holds import start_refusal
 from claudeops.store.reading import session_rows
 from claudeops.store.reading.session_rows import ListedSession
 from claudeops.store.store import Store
+from claudeops.text.escapes import visible
+
+SITES: Final = "`claudeops list-nodes` lists the daemons and their sites."
+"""The hint where a session cannot be queued for its site."""
 
 MARGIN_SECONDS: Final = 5.0
 """Beyond the grace of a session that is stopped: the daemon takes the command up, and writes the end."""
@@ -46,10 +51,24 @@ async def queue_unless_held(
     return await start_refusal(store.holds, now) or await store.queue.enqueue(new, rules=rules, now=now)
 
 
+async def site_fault(store: Store, new: NewSession) -> str | None:
+    """Return why a session cannot be queued for its site; ``None``: a daemon runs there.
+
+    A chain that goes on does so on a daemon that is alone, which may have another site than when the chain began.
+    """
+    places = await store.database.read(queries.places)
+    goes_on = new.parent_session_id is not None and any(place.is_alone for place in places)
+    if new.site is None or goes_on or new.site in {place.site for place in places}:
+        return None
+    return f"No daemon of site {visible(new.site)} runs on this database, so nothing was queued."
+
+
 async def start_session(
     store: Store, new: NewSession, *, rules: EscalationRules, now: datetime
 ) -> ListedSession | Refusal:
-    """Queue a session for the daemon."""
+    """Queue a session for the daemon; for that of a site where one runs there."""
+    if new.site is not None and (why := await site_fault(store, new)) is not None:
+        return refused("session", "", why, hint=SITES)
     queued = await queue_unless_held(store, new, rules=rules, now=now)
     if isinstance(queued, Suppressed):
         hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."

@@ -15,10 +15,12 @@ from sqlalchemy import Connection, func, select
 from claudeops.domain.owner import differing
 from claudeops.store.rows import TableRow, to_digests
 from claudeops.store.tables.columns import UtcDateTime
-from claudeops.store.tables.daemon import instances
+from claudeops.store.tables.daemon import instances, leases
 
 SILENT_SECONDS: Final = 30.0
 """After which a daemon is worth a look: six signs of life did not come."""
+
+_HELD: Final = select(leases.c.name, leases.c.owner).where(leases.c.owner.is_not(None)).order_by(leases.c.name)
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime  # when it was started, by its own clock
     seen_at: datetime  # its last sign of life, by the database's clock
     silent_s: float  # since then, by the same clock
+    max_tier: int | None  # the highest that it runs; None where its version does not say it
+    roles: tuple[str, ...]  # what it does for all, such as `alerts`
     digests: Mapping[str, str]  # of what it decides by; empty where it does not say
     differs: tuple[str, ...]  # what of all this the first in the list has otherwise
 
@@ -45,10 +49,17 @@ def listed(connection: Connection, *, now: datetime) -> Sequence[NodeEntry]:
         now = connection.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
     rows = connection.execute(select(instances).order_by(instances.c.process_started_at, instances.c.owner)).all()
     each = [_compared(row) for row in rows]
-    return tuple(_entry(row, tuple(differing(each[0], own)), now) for row, own in zip(rows, each, strict=True))
+    held = connection.execute(_HELD).all()
+
+    def roles(owner: str) -> tuple[str, ...]:
+        return tuple(lease.name for lease in held if lease.owner == owner)
+
+    return tuple(
+        _entry(row, tuple(differing(each[0], own)), roles(row.owner), now) for row, own in zip(rows, each, strict=True)
+    )
 
 
-def _entry(row: TableRow, differs: tuple[str, ...], now: datetime) -> NodeEntry:
+def _entry(row: TableRow, differs: tuple[str, ...], roles: tuple[str, ...], now: datetime) -> NodeEntry:
     return NodeEntry(
         node=row.node,
         site=row.site,
@@ -58,6 +69,8 @@ def _entry(row: TableRow, differs: tuple[str, ...], now: datetime) -> NodeEntry:
         since=datetime.fromtimestamp(row.process_started_at, UTC),
         seen_at=row.heartbeat,
         silent_s=max(0.0, (now - row.heartbeat).total_seconds()),
+        max_tier=row.max_tier,
+        roles=roles,
         digests=to_digests(row),
         differs=differs,
     )

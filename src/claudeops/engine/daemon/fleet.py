@@ -1,0 +1,76 @@
+"""What is wrong with a fleet as a whole: nodes that decide by different things, sessions for a site without a node.
+
+One node looks, the one that keeps the database tidy. What it finds twice in succession is an event, raised once and
+over when it is: files that are changed on one machine after the other differ for seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import anyio
+
+from claudeops.clock import Clock
+from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.store.acts.instances import DIFFERENT, fleet_faults, open_fleet_faults
+from claudeops.store.database import Database
+from claudeops.store.probes import Probes
+from claudeops.tasks import DatabaseTrouble, until_tick
+
+LOOK_SECONDS: Final = 30.0
+
+
+@dataclass(kw_only=True, slots=True)
+class FleetWatch:
+    """Raises and ends the events of the fleet."""
+
+    database: Database
+    events: Probes
+    clock: Clock
+    log: Logger
+    _found: Mapping[str, str] = field(default_factory=dict)  # by the last look
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        trouble = DatabaseTrouble(self.log, "fleet")
+        while True:
+            wait = 0.0
+            try:
+                await self.look()
+            except StoreError as error:
+                wait = trouble.failed(error)
+            else:
+                trouble.over()
+            await anyio.sleep(wait or until_tick(LOOK_SECONDS, anyio.current_time()))
+
+    def forget(self) -> None:
+        """Drop what was found: another node has looked since."""
+        self._found = {}
+
+    async def look(self) -> None:
+        """Compare what is wrong with what is on record; raises `StoreError`."""
+        now = self.clock.now()
+        found = await self.database.read(partial(fleet_faults, now=now))
+        on_record = await self.database.read(open_fleet_faults)
+        for name, message in found.items():
+            before = self._found.get(name)
+            is_new = name not in on_record and before is not None
+            if is_new or (name in on_record and before not in {None, message}):
+                await self._note(name, message, over=False)
+        for name in on_record - found.keys():
+            await self._note(name, "", over=True)
+        self._found = found
+
+    async def _note(self, name: str, message: str, *, over: bool) -> None:
+        event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=name)
+        await self.events.note(event, over=over, now=self.clock.now())
+        differ = name == DIFFERENT
+        if over:
+            self.log.info(LogEvent.NODES_AGREE if differ else LogEvent.SITE_SERVED, condition=name)
+        else:
+            self.log.warning(LogEvent.NODES_DIFFER if differ else LogEvent.SITE_UNSERVED, error=message)
