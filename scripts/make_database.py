@@ -59,6 +59,7 @@ TABLES: Final = (
     "approval_answers",
     "passkey_assertions",
     "probes",
+    "probe_views",
     "probe_history",
     "alert_deliveries",
     "alert_sources",

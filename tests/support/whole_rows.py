@@ -31,6 +31,7 @@ FITTING: Final[dict[str, object]] = {
     "role": "viewer",
     "session_texts.kind": "check",
     "probes.state": "up",
+    "probe_views.state": "up",
     "held": "held",
     "topic": "event",
     "outbox.result": "delivered",

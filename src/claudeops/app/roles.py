@@ -104,6 +104,7 @@ def digests_of(
             "library": DigestSource(lambda: context.libraries.latest.texts or None),  # sessions read them
             "alerts": DigestSource(lambda: rules.value),
             "probes": DigestSource(lambda: declared.latest, _declared),
+            "probes of several sites": DigestSource(lambda: declared.latest, _shared),
             "schedules": DigestSource(schedules.latest, _planned),
             "targets": DigestSource(lambda: people.file.value, lambda found: (found.targets, found.approvers)),
         }
@@ -142,6 +143,11 @@ async def keep_files(
 def _declared(now: DeclaredNow) -> list[Probe]:
     """Return probes without the places where they are declared, which are each machine's own."""
     return [replace(probe, origin="") for probe in sorted(now.probes, key=lambda probe: probe.name)]
+
+
+def _shared(now: DeclaredNow) -> list[Probe]:
+    """Return those that nodes of other sites should declare as well."""
+    return [probe for probe in _declared(now) if probe.sites]
 
 
 def _planned(plans: Iterable[SchedulePlan]) -> list[SchedulePlan]:

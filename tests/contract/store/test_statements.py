@@ -17,6 +17,7 @@ from claudeops.domain.holds import Capacity, Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
 from claudeops.store.store import Store
 from claudeops.structs import replace
+from support.probe_values import observed, probe
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -142,6 +143,27 @@ async def test_a_session_of_a_burst_takes_no_more_statements_commits_and_threads
     assert tuple(claim.steps) == of_claim, str(claim)
     assert tuple(end.steps) == of_end, str(end)
     assert [each.threads for each in (queueing, claim, end)] == [1, 1, 1]
+
+
+async def test_looks_that_sites_share_are_written_together_and_cost_the_others_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = [probe(f"web-{number}") for number in range(3)]
+    shared = [probe(f"shop-{number}", sites=("main", "dock"), quorum=2) for number in range(3)]
+    async with opened(database) as store:
+        await store.probes.enrol((*plain, *shared), OWNER, now=NOW)
+        first = list(map(observed, (*plain, *shared)))
+        await store.probes.observed(first, owner=OWNER, rules=RULES, now=NOW)  # those of several sites become up
+        with costs(store, monkeypatch) as of_one:
+            await store.probes.observed([observed(each) for each in plain], owner=OWNER, rules=RULES, now=NOW)
+        with costs(store, monkeypatch) as of_several:
+            await store.probes.observed([observed(each) for each in shared], owner=OWNER, rules=RULES, now=NOW)
+
+    assert of_one.steps == ["UPDATE probes", "SELECT cooldown_actions", "COMMIT"], str(of_one)
+    assert of_several.steps == [
+        *("SELECT probes", "UPDATE probe_views", "SELECT instances", "SELECT probe_views"),
+        *of_one.steps,
+    ], str(of_several)
 
 
 async def test_a_look_in_vain_takes_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

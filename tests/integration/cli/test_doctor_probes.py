@@ -117,3 +117,23 @@ async def test_without_leave_to_ping_and_without_systemd_each_such_probe_is_name
         assert finding.lines[-1] == "and 50 more"
         assert finding.document is not None
         assert len(cast("list[object]", finding.document["cannot_work"])) == 150
+
+
+async def test_a_site_without_a_node_is_named_and_so_is_a_probe_that_can_never_be_down(world: World) -> None:
+    two = declared("shop", "tcp", 'host = "127.0.0.1"\nport = 9\nsites = ["main", "dock"]')
+    any_of = declared("mail", "tcp", 'host = "127.0.0.1"\nport = 9\nsites = ["main", "dock"]\nquorum = 1')
+    finding = await found(world, two + any_of)
+    here = await found(world, declared("shop", "tcp", 'host = "127.0.0.1"\nport = 9\nsites = ["main"]'))
+
+    assert finding.status is FindingStatus.WARNING
+    assert "No node is known of sites that are to look: dock (shop, mail)." in finding.text
+    assert "Fewer sites than have to agree can look, so these are never down: shop." in finding.text
+    assert finding.remedy is not None
+    assert "Start a node of each site that probes name" in finding.remedy
+    assert "to look" not in here.text
+
+
+async def test_what_another_site_looks_at_need_not_work_here(world: World) -> None:
+    remote = declared("box", "docker", 'container = "web"\nsocket = "/none.sock"\nsites = ["dock"]')
+
+    assert (await found(world, remote)).lines == ()

@@ -80,7 +80,6 @@ SMALL: Final = {
     "claudeops.closed_set": "one base class: log events and the domain share it, and neither knows the other",
     "claudeops.files": "imports nothing of ours but errors: settings, store and commands ask it",
     "claudeops.cli.health": "what a container calls every 30 seconds: it may import nothing that takes time",
-    "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
     "claudeops.cli.alerts.sources": "one command, and the only list that reads the operator's file beside the database",
     "claudeops.cli.chain_diff": "one command; pages draw the same values in their own way",
     "claudeops.cli.policy_replay": "one command; pages draw the same values in their own way",

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
+
+import anyio
 
 from claudeops import logs
 from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading, refuse_command
@@ -20,9 +23,12 @@ from claudeops.domain.probes.tier0 import Tier0
 from claudeops.engine.probes.declared import DeclaredNow
 from claudeops.engine.probes.preconditions import Preconditions
 from claudeops.engine.probes.stream import Means
+from claudeops.errors import ClaudeopsError
 from claudeops.files import is_there
-from claudeops.formats.probes.declaration import unknown_services
+from claudeops.formats.probes.declaration import absent_sites, unknown_services
 from claudeops.settings import Settings
+from claudeops.store.reading import opened
+from claudeops.store.reading.nodes import listed
 from claudeops.text import join_names, one_line
 from claudeops.text.redact import Redactor
 
@@ -46,7 +52,22 @@ async def probes(_case: DoctorContext, settings: Settings) -> Finding:
         return failed(f"{settings.probes.path} does not answer.", "Mend its disk.", kind=ErrorKind.FILESYSTEM)
     if declared.fault:
         return failed_with(f"{declared.fault}.")
-    return _finding(settings, estate, declared, await _obstacles(settings, estate, declared.probes))
+    here = [each for each in declared.probes if not each.sites or settings.node.site in each.sites]
+    absent = await anyio.to_thread.run_sync(_absent, settings, declared.probes)
+    return _finding(settings, estate, declared, await _obstacles(settings, estate, here), absent)
+
+
+def _absent(settings: Settings, declared: tuple[Probe, ...]) -> tuple[str, ...]:
+    """Return what is wrong with the sites that are to look."""
+    if not any(probe.sites for probe in declared):
+        return ()
+    running = {settings.node.site}
+    try:
+        with opened(settings.places.database_url) as connection:
+            running.update(one.site for one in listed(connection, now=datetime.now(UTC)) if one.site)
+    except ClaudeopsError:
+        pass  # the check of the database reports it
+    return absent_sites(declared, running)
 
 
 async def _obstacles(settings: Settings, estate: Estate, declared: Iterable[Probe]) -> list[Stuck]:
@@ -60,7 +81,9 @@ async def _obstacles(settings: Settings, estate: Estate, declared: Iterable[Prob
     return [(probe, found) for probe in declared if (found := await preconditions.obstacle(probe))]
 
 
-def _finding(settings: Settings, estate: Estate, declared: DeclaredNow, stuck: list[Stuck]) -> Finding:
+def _finding(
+    settings: Settings, estate: Estate, declared: DeclaredNow, stuck: list[Stuck], absent: tuple[str, ...]
+) -> Finding:
     watched = {declared.dependencies.key(probe.service) for probe in declared.probes}
     bare = [name for name in estate.expected if declared.dependencies.key(name) not in watched]
     strange = unknown_services(declared.probes, estate) if estate.expected else ()
@@ -73,6 +96,9 @@ def _finding(settings: Settings, estate: Estate, declared: DeclaredNow, stuck: l
         so = ", so CLAUDEOPS_TIER0=gate leaves out no round of the estate" if gates else ""
         wrong.append(f"Without a probe: {join_names(bare)}{so}.")
     wrong += [f"{sentence}." for sentence in strange[:_MOST_STRANGE]]
+    wrong += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in absent]
+    if absent:
+        remedies.append("Start a node of each site that probes name, or correct `sites` and `quorum`.")
     lines = [f"{one_line(probe.name)} ({one_line(probe.origin)}): {found}" for probe, found in stuck]
     more = len(lines) - _MOST_LINES
     return Finding(

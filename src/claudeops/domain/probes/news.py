@@ -20,13 +20,15 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.chains.escalation import fingerprint
+from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.dependencies import Dependencies, broken_services, is_broken
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing
-from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, wavers
+from claudeops.domain.probes.record import FAILING, Telling, fingerprint_of
+from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, ProbeStep, wavers
 from claudeops.text import casefold_key, unique
 
-_TOLD: Final = frozenset({ProbeState.DEGRADED, ProbeState.DOWN, ProbeState.FLAPPING})
-_ASKED: Final = timedelta(seconds=1)  # between two questions whether dependencies have answered
+_LEVELS: Final = {ProbeState.DOWN: EventLevel.CRITICAL}
+_LOOK_AGAIN: Final = timedelta(seconds=1)  # at dependencies, until they have answered
 
 
 class SettlingRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ def collect(
     failing = [
         _Failure(probe, standing)
         for probe in probes
-        if (standing := standings.get(probe.name)) is not None and standing.state in _TOLD
+        if (standing := standings.get(probe.name)) is not None and standing.state in FAILING
     ]
     if not failing:
         return ProbeNews()
@@ -82,19 +84,19 @@ def collect(
         each.probe.name: explained.get(dependencies.key(each.probe.service), "") or each.standing.explained_by
         for each in failing
     }
-    untold = [
+    unjoined = [
         each
         for each in failing
         if each.probe.starts_chain and not each.standing.incident and not causes[each.probe.name]
     ]
-    joined = _joined(untold, failing, dependencies)
-    fresh = [each for each in untold if each.probe.name not in joined]
+    joined = _joined(unjoined, failing, dependencies)
+    fresh = [each for each in unjoined if each.probe.name not in joined]
     if not fresh:
         return ProbeNews(joined=joined)
-    asked = _unsettled(fresh, probes, standings, dependencies)
-    wait = _wait(fresh, now=now, rules=rules, asked=bool(asked))
+    unsettled = _unsettled(fresh, probes, standings, dependencies)
+    wait = _wait(fresh, now=now, rules=rules, looks_again=bool(unsettled))
     if wait > 0:
-        return ProbeNews(joined=joined, look_now=asked, wait_seconds=wait)
+        return ProbeNews(joined=joined, look_now=unsettled, wait_seconds=wait)
     return ProbeNews(joined=joined, chain=_request(fresh))
 
 
@@ -102,7 +104,7 @@ def note_of(change: ProbeChange) -> str | None:
     """Return the sentence for a failure that was over before a chain was started; None where there is none to tell."""
     if (
         change.turn is not ProbeChangeKind.BETTER
-        or change.before not in _TOLD
+        or change.before not in FAILING
         or change.incident
         or change.explained_by
     ):
@@ -111,7 +113,42 @@ def note_of(change: ProbeChange) -> str | None:
     return f"{change.service} was {change.before}{lasted} and recovered by itself; no session was started"
 
 
-def _joined(untold: Iterable[_Failure], failing: Iterable[_Failure], dependencies: Dependencies) -> dict[str, str]:
+def effects_of(before: Standing, following: ProbeStep, probe: Probe) -> Telling | None:
+    """Return what a step writes: a failure is one event until it is over, or is another one. A silence ends it."""
+    change, name = following.change, fingerprint_of(probe.name)
+    if change is None:
+        state, at = following.standing.state, following.standing.last_checked_at
+        begins = state is ProbeState.SILENCED and before.state is not state
+        return Telling(at=at, over=(name,), is_state=False) if begins and at is not None else None
+    note = note_of(change)
+    notes = (
+        ()
+        if note is None
+        else (NewEvent(level=EventLevel.INFO, message=note, service=change.service, fingerprint=f"{name}:note"),)
+    )
+    failed = change.turn is not ProbeChangeKind.BETTER or change.after is not ProbeState.UP
+    return Telling(
+        at=change.at,
+        detail=change.detail,
+        over=(name,),
+        events=(_event(change, name),) if failed else (),
+        notes=notes,
+        is_state=change.turn is not ProbeChangeKind.BLIND,
+        is_explained=bool(change.explained_by) and change.turn is not ProbeChangeKind.BLIND,
+    )
+
+
+def _event(change: ProbeChange, name: str) -> NewEvent:
+    if change.turn is ProbeChangeKind.BLIND:
+        message = f"nothing is known of {change.service} any more, by its probe {change.probe}: {change.detail}"
+        return NewEvent(level=EventLevel.WARNING, message=message, service=change.service, fingerprint=name)
+    why = f", which {change.explained_by} explains" if change.explained_by else ""
+    message = f"{change.service} is {change.after}{why}, by its probe {change.probe}: {change.detail}"
+    level = EventLevel.WARNING if change.explained_by else _LEVELS.get(change.after, EventLevel.WARNING)
+    return NewEvent(level=level, message=message, service=change.service, fingerprint=name)
+
+
+def _joined(unjoined: Iterable[_Failure], failing: Iterable[_Failure], dependencies: Dependencies) -> dict[str, str]:
     """Return by probe the incident that another probe of its service belongs to, if that is as bad as this failure."""
     of_any: dict[str, str] = {}
     of_broken: dict[str, str] = {}
@@ -122,7 +159,7 @@ def _joined(untold: Iterable[_Failure], failing: Iterable[_Failure], dependencie
             if is_broken(each.standing):
                 of_broken.setdefault(key, each.standing.incident)
     found = {}
-    for each in untold:
+    for each in unjoined:
         incidents = of_broken if is_broken(each.standing) else of_any
         if incident := incidents.get(dependencies.key(each.probe.service)):
             found[each.probe.name] = incident
@@ -135,7 +172,7 @@ def _unsettled(
     standings: Mapping[str, Standing],
     dependencies: Dependencies,
 ) -> tuple[str, ...]:
-    """Return the probes of dependencies that may be down too: in doubt, or not asked since the failures."""
+    """Return the probes of dependencies that may be down too: in doubt, or not looked at since the failures."""
     needed = set(dependencies.needed_by(each.probe.service for each in fresh))
     failed_at = max((each.standing.since for each in fresh if each.standing.since is not None), default=None)
     if not needed or failed_at is None:
@@ -151,7 +188,7 @@ def _unsettled(
     )
 
 
-def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, asked: bool) -> float:
+def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, looks_again: bool) -> float:
     """Return for how many seconds to wait.
 
     A failure of the future was seen by a clock that has been set back: it counts as old.
@@ -160,7 +197,7 @@ def _wait(fresh: Iterable[_Failure], *, now: datetime, rules: SettlingRules, ask
         now - each.standing.since if each.standing.since is not None and each.standing.since <= now else rules.longest
         for each in fresh
     ]
-    until_settled = _ASKED if asked else rules.settling - min(ages)
+    until_settled = _LOOK_AGAIN if looks_again else rules.settling - min(ages)
     return min(rules.longest - max(ages), until_settled).total_seconds()
 
 

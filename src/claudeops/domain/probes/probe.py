@@ -210,6 +210,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()  # services: while one of them is down, this probe's failure is explained
     starts_chain: bool = True  # a change for the worse starts a session
     silenced: bool = False
+    sites: tuple[str, ...] = ()  # whose nodes look, each by itself; none: those that declare it
+    quorum: int = 0  # of these, which must see it down until it is; 0: no sites are named
     origin: str  # the file and line that declares it
 
 

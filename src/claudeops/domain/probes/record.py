@@ -58,6 +58,7 @@ class StoredProbe(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None  # the daemon that looks, or has looked last
     pings: Pings = _UNHEARD
     ping_text: str = ""  # the latest line that came with a ping
+    view: Observed | None = None  # of one site, if several look
 
 
 class Telling(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +75,13 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe as its latest look leaves it, with the tellings that have not been written yet, oldest first."""
+    """A probe as its latest look leaves it, with the tellings that have not been written yet, oldest first.
+
+    Of a probe that several sites look at it is the view of one of them.
+    """
 
     probe: Probe
+    site: str = ""  # of several, whose view it is; "": it has one, or it stands for all of them
     standing: Standing
     healthy_since: datetime | None
     tellings: tuple[Telling, ...] = msgspec.field(default=())
@@ -137,6 +142,12 @@ def healthy_since(
             return before
         case _:
             return None
+
+
+def is_recent(probe: Probe, looked_at: datetime | None, now: datetime) -> bool:
+    """Tell whether a look is recent enough to say how its service is."""
+    latest = timedelta(seconds=_MISSED * probe.interval + probe.timeout) + _SLACK
+    return looked_at is not None and -_SLACK <= now - looked_at <= latest
 
 
 def has_held(kept: StoredProbe, last_action_at: datetime) -> bool:

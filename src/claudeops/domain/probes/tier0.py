@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.probes.probe import Probe, ProbeState, Standing, kind_of, target_of
+from claudeops.domain.probes.record import is_recent
 from claudeops.domain.probes.state_machine import wavers
 from claudeops.domain.sessions import DecisionReason
 from claudeops.text import casefold_key, join_names
@@ -24,8 +25,6 @@ MOST_ROWS: Final = 60
 """Probes in the table of a prompt; more are counted."""
 
 _CELL: Final = 160  # characters of one cell of the table
-_LATE: Final = 3  # intervals after which a look is too old to say anything
-_SLACK: Final = timedelta(minutes=1)  # more than that: a waiting slot, a busy machine
 
 
 class Tier0(StrEnum):
@@ -132,9 +131,8 @@ def _refused_probe(
         return Tier0Gate(need=Need.NOT_UP, sentence=f"the probe {probe.name} is {standing.state}")
     if wavers(standing, probe):
         return Tier0Gate(need=Need.WAVERING, sentence=f"the last looks of the probe {probe.name} disagree")
-    looked, since = standing.last_checked_at, standing.since
-    latest = timedelta(seconds=_LATE * probe.interval + probe.timeout) + _SLACK
-    if looked is None or not -_SLACK <= now - looked <= latest:
+    since = standing.since
+    if not is_recent(probe, standing.last_checked_at, now):
         return Tier0Gate(need=Need.STALE, sentence=f"the probe {probe.name} has not been looked at in time")
     if since is None or verdict is None or since >= verdict.looked_from:
         return Tier0Gate(need=Need.CHANGED, sentence=f"the probe {probe.name} has changed since a model last looked")

@@ -146,7 +146,7 @@ class ProbeWatch:
         """Look at some probes at once, instead of when they are due."""
         for name in names:
             watched = self.watched.by_name.get(name)
-            if watched is not None and not watched.looking:
+            if watched is not None and watched.is_ours and not watched.looking:
                 self._plan(watched, self.clock.monotonic())
 
     async def _until_tick(self, every: float) -> None:
@@ -263,7 +263,7 @@ class ProbeWatch:
             looked = [each.standing.last_checked_at for each in kept.values()]
             self._deaf_since = max((at for at in looked if at is not None and at <= now), default=None)
             self._heard_at = now
-        new = self.watched.enrol(probes, kept, declared.dependencies)
+        new = self.watched.enrol(probes, kept, declared.dependencies, site=self.owner.site)
         for number, watched in enumerate(new):
             self._plan(watched, self.clock.monotonic() + spread(len(new), number, watched.probe.interval))
         self._writer.stir()  # a failure on record may have no chain yet

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.events import EventLevel, NewEvent
 from claudeops.domain.probes.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
 from claudeops.domain.probes.history import Bucket, start_of
-from claudeops.domain.probes.news import note_of
-from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Standing, kind_of
-from claudeops.domain.probes.record import Observed, StoredProbe, Stretch, Telling, fingerprint_of, healthy_since
-from claudeops.domain.probes.state_machine import FLAPPING, ProbeChange, ProbeChangeKind, step, wavers
+from claudeops.domain.probes.news import effects_of
+from claudeops.domain.probes.probe import Observation, Pings, Probe, ProbeState, Saw, Standing, kind_of
+from claudeops.domain.probes.quorum import seen_in
+from claudeops.domain.probes.record import Observed, StoredProbe, Stretch, Telling, healthy_since
+from claudeops.domain.probes.state_machine import FLAPPING, ProbeStep, step, wavers
 from claudeops.structs import replace
 
 MOST_TELLINGS: Final = 20
@@ -23,15 +23,15 @@ MOST_TELLINGS: Final = 20
 MOST_STRETCHES: Final = 20_000
 """Stretches of history that are kept while the database is away; the oldest go first."""
 
-_LEVELS: Final = {ProbeState.DOWN: EventLevel.CRITICAL}
-
 
 class WatchedProbe(msgspec.Struct, kw_only=True):
     """One probe that is watched."""
 
     probe: Probe
     standing: Standing
-    healthy_since: datetime | None = None
+    view: Standing = msgspec.field(default_factory=Standing)  # of this site alone, if several look
+    is_ours: bool = True  # this site looks
+    healthy_since: datetime | None = None  # by the looks of this site
     handled_at: datetime | None = None  # when a failure was last left to a chain or a person, by its row
     handled_state: ProbeState | None = None  # its state then; None: not known
     pings: Pings = msgspec.field(default_factory=Pings)
@@ -46,13 +46,18 @@ class WatchedProbe(msgspec.Struct, kw_only=True):
     def written(self, what: Observed) -> None:
         """Forget what is on record by now; a look may have come meanwhile."""
         del self.tellings[: len(what.tellings)]
-        if self.standing is what.standing:
+        if self.here is what.standing:
             self.dirty = self.wavered = False
 
     @property
     def is_urgent(self) -> bool:
         """Whether it is to be written at once."""
         return bool(self.tellings) or self.wavered
+
+    @property
+    def here(self) -> Standing:
+        """How it stands by the looks of this site."""
+        return self.view if self.probe.sites else self.standing
 
     def recall(self, kept: StoredProbe) -> None:
         """Take from its row what was decided about its failures."""
@@ -62,7 +67,7 @@ class WatchedProbe(msgspec.Struct, kw_only=True):
         """Return what is to be written."""
         return Observed(
             probe=self.probe,
-            standing=self.standing,
+            standing=self.here,
             healthy_since=self.healthy_since,
             tellings=tuple(self.tellings),
         )
@@ -98,11 +103,12 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         return {name: each.standing for name, each in self.by_name.items()}
 
     def enrol(
-        self, probes: Iterable[Probe], kept: Mapping[str, StoredProbe], dependencies: Dependencies
+        self, probes: Iterable[Probe], kept: Mapping[str, StoredProbe], dependencies: Dependencies, *, site: str = ""
     ) -> list[WatchedProbe]:
         """Watch these probes from now on, as they stand in memory, else on record; return those to be looked at anew.
 
-        Those are the new ones, and those that ask something else or at other times: theirs may be a day away.
+        Those are the new ones, and those that ask something else or at other times: theirs may be a day away. What is
+        not looked at from this ``site`` is known by its row.
         """
         before, new = self.by_name, list[WatchedProbe]()
         self._numbered = max([self._numbered, *(row.standing.tellings for row in kept.values())])
@@ -110,39 +116,59 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         for probe in probes:
             known, row = before.get(probe.name), kept.get(probe.name)
             if known is not None and kind_of(known.probe.look) == kind_of(probe.look):
-                if (known.probe.look, known.probe.interval) != (probe.look, probe.interval):
-                    new.append(known)
-                known.probe = probe
+                is_other = (known.probe.look, known.probe.interval) != (probe.look, probe.interval)
+                known.probe, was_ours = probe, known.is_ours
+                known.is_ours = not probe.sites or site in probe.sites
                 self.by_name[probe.name] = known
+                if known.is_ours and (is_other or not was_ours):
+                    new.append(known)
                 continue
             fresh = WatchedProbe(probe=probe, standing=row.standing if row else Standing())
+            fresh.is_ours = not probe.sites or site in probe.sites
             if row is not None:
                 fresh.healthy_since, fresh.pings = row.healthy_since, row.pings
+                if row.view is not None:
+                    fresh.view, fresh.healthy_since = row.view.standing, row.view.healthy_since
                 fresh.recall(row)
             self.by_name[probe.name] = fresh
-            new.append(fresh)
+            if fresh.is_ours:
+                new.append(fresh)
         self.dependencies, self._broken = dependencies, None
         return new
 
     def seen(self, watched: WatchedProbe, observation: Observation) -> float:
         """Take what a look saw; return for how many seconds to wait until the next one."""
-        before, probe = watched.standing, watched.probe
+        before, probe = watched.here, watched.probe
         cause = self.dependencies.explanation(probe.service, self._broken_services())
         following = step(before, observation, probe, explained_by=cause)
-        watched.standing, watched.dirty = following.standing, True
+        watched.dirty = True
         watched.healthy_since = healthy_since(
             watched.healthy_since, observation, looked_at=before.last_checked_at, interval=probe.interval
         )
+        if probe.sites:  # all of them together decide, in the transaction that writes this view
+            watched.view = following.standing
+            watched.wavered |= _weight(before) != _weight(watched.view)
+        else:
+            self._take(watched, following)
+        self._count(watched, observation)
+        return following.wait_seconds
+
+    def _take(self, watched: WatchedProbe, following: ProbeStep) -> None:
+        """Take how a probe stands after a look, where this site alone decides."""
+        before, probe = watched.standing, watched.probe
+        watched.standing = following.standing
         if before.state is following.standing.state is ProbeState.UP:  # the rows say whether a round can be left out
             watched.wavered |= wavers(before, probe) is not wavers(following.standing, probe)
         if is_broken(before) is not is_broken(following.standing):
             self._broken = None
-        if following.change is not None:
-            self._tell(watched, telling_of(following.change))
-        elif following.standing.state is ProbeState.SILENCED and before.state is not ProbeState.SILENCED:
-            self._tell(watched, Telling(at=observation.at, over=(fingerprint_of(probe.name),), is_state=False))
-        self._count(watched, observation)
-        return following.wait_seconds
+        if (telling := effects_of(before, following, probe)) is not None:
+            self._tell(watched, telling)
+
+    def agreed(self, watched: WatchedProbe, standing: Standing) -> None:
+        """Take from its row how a probe stands that several sites look at."""
+        if is_broken(watched.standing) is not is_broken(standing):
+            self._broken = None
+        watched.standing = standing
 
     def joined(self, name: str, incident: str) -> None:
         """Note that a chain knows of a probe's failure, unless that is over by now."""
@@ -179,35 +205,9 @@ class WatchedProbes(msgspec.Struct, kw_only=True):
         watched.stretch, watched.bucket = None, Bucket()
 
 
-def telling_of(change: ProbeChange) -> Telling:
-    """Return what a change writes: a failure is one event until it is over, or is another one."""
-    name = fingerprint_of(change.probe)
-    note = note_of(change)
-    notes = (
-        ()
-        if note is None
-        else (NewEvent(level=EventLevel.INFO, message=note, service=change.service, fingerprint=f"{name}:note"),)
-    )
-    failed = change.turn is not ProbeChangeKind.BETTER or change.after is not ProbeState.UP
-    return Telling(
-        at=change.at,
-        detail=change.detail,
-        over=(name,),
-        events=(_event(change, name),) if failed else (),
-        notes=notes,
-        is_state=change.turn is not ProbeChangeKind.BLIND,
-        is_explained=bool(change.explained_by) and change.turn is not ProbeChangeKind.BLIND,
-    )
-
-
-def _event(change: ProbeChange, name: str) -> NewEvent:
-    if change.turn is ProbeChangeKind.BLIND:
-        message = f"nothing is known of {change.service} any more, by its probe {change.probe}: {change.detail}"
-        return NewEvent(level=EventLevel.WARNING, message=message, service=change.service, fingerprint=name)
-    why = f", which {change.explained_by} explains" if change.explained_by else ""
-    message = f"{change.service} is {change.after}{why}, by its probe {change.probe}: {change.detail}"
-    level = EventLevel.WARNING if change.explained_by else _LEVELS.get(change.after, EventLevel.WARNING)
-    return NewEvent(level=level, message=message, service=change.service, fingerprint=name)
+def _weight(view: Standing) -> tuple[Saw, str]:
+    """Return what counts of a view where all sites decide."""
+    return seen_in(view), view.explained_by
 
 
 def spread(count: int, number: int, longest: float) -> float:

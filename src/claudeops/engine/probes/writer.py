@@ -24,7 +24,7 @@ from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import Owner
 from claudeops.domain.probes.news import ChainRequest, ProbeNews, collect
-from claudeops.domain.probes.record import FAILING
+from claudeops.domain.probes.record import FAILING, StoredProbe
 from claudeops.engine.probes.watched import WatchedProbe, WatchedProbes
 from claudeops.errors import StaleTermError, StoreError
 from claudeops.logs import LogEvent, Logger
@@ -102,6 +102,7 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
             await self.write_changes()
             if self.clock.monotonic() - self._flushed_at >= FLUSH_SECONDS:
                 await self._write([each for each in self.watched if each.dirty])
+                await self._follow()
                 self._flushed_at = self.clock.monotonic()
                 await self._write_history()
             if self._news_at is not None and self.clock.monotonic() >= self._news_at:
@@ -130,7 +131,27 @@ class ProbeWriter(msgspec.Struct, kw_only=True):
             for each, written in zip(part, batch, strict=True):
                 each.written(written)
                 if (kept := before.get(each.probe.name)) is not None:
-                    each.recall(kept)
+                    self._recall(each, kept)
+
+    async def _follow(self) -> None:
+        """Learn how the probes stand about which the looks of other sites decide as well."""
+        shared = [each.probe.name for each in self.watched if each.probe.sites]
+        if not shared:
+            return
+        for name, kept in (await self.database.kept(shared)).items():
+            if (each := self.watched.by_name.get(name)) is not None and each.probe.sites:
+                self._recall(each, kept)
+
+    def _recall(self, each: WatchedProbe, kept: StoredProbe) -> None:
+        each.recall(kept)
+        if not each.probe.sites:
+            return
+        before, after = each.standing.state, kept.standing.state
+        self.watched.agreed(each, kept.standing)
+        if before is not after:
+            self._news_at = 0.0
+            name, service = each.probe.name, each.probe.service
+            self.log.info(LogEvent.PROBE_CHANGED, probe=name, service=service, before=before, after=after)
 
     def _still_watched(self, behind: Iterable[WatchedProbe]) -> Iterable[WatchedProbe]:
         return (each for each in behind if self.watched.by_name.get(each.probe.name) is each)

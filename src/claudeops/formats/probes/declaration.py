@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar, cast
 
 import msgspec
@@ -12,11 +12,14 @@ from claudeops.domain.access.tokens import NAME as ADDRESSED
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import AnyLook, CommandLook, HeartbeatLook, HttpLook, Probe, ProbeLook
 from claudeops.formats.probes.keys import KINDS, Defaults, ProbeKeys, check_look, in_unit
-from claudeops.text import casefold_key, regex
+from claudeops.text import casefold_key, join_names, regex
 from claudeops.text.toml_file import KeyFault, TomlFile, as_struct, keys_of, nearest
 
 MOST_PROBES: Final = 5000
 """Probes of one file."""
+
+MOST_SITES: Final = 20
+"""Sites that look with one probe."""
 
 _TOP: Final = ("defaults", "probe")
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
@@ -79,6 +82,20 @@ def unknown_services(probes: Iterable[Probe], estate: Estate) -> tuple[str, ...]
     return tuple(sentences)
 
 
+def absent_sites(probes: Iterable[Probe], running: Collection[str]) -> tuple[str, ...]:
+    """Return what is wrong with the sites that probes name, where nodes of those in ``running`` run: a warning."""
+    shared = [probe for probe in probes if probe.sites]
+    absent = sorted({site for probe in shared for site in probe.sites if site not in running})
+    mute = [probe.name for probe in shared if len(set(probe.sites) & set(running)) < probe.quorum]
+    sentences = []
+    if absent:
+        looking = [probe.name for probe in shared if not set(probe.sites) <= set(running)]
+        sentences.append(f"no node is known of sites that are to look: {join_names(absent)} ({join_names(looking)})")
+    if mute:
+        sentences.append(f"fewer sites than have to agree can look, so these are never down: {join_names(mute)}")
+    return tuple(sentences)
+
+
 class _Reader:
     """Reads the tables of one text."""
 
@@ -110,6 +127,7 @@ class _Reader:
             look = as_struct(own_of_kind, kind, value_of=in_unit)
             self._check_entry(index, entry)
             _check_address(look, entry.name)
+            _check_sites(look, entry)
             check_look(look)
             self._check_command(look)
             origin = f"{self._file}:{self._toml.line('probe', index)}"
@@ -170,6 +188,8 @@ def _probe(entry: ProbeKeys, look: AnyLook, defaults: Defaults, *, origin: str) 
         depends_on=entry.depends_on,
         starts_chain=defaults.starts_chain if entry.starts_chain is None else entry.starts_chain,
         silenced=entry.silenced,
+        sites=entry.sites,
+        quorum=_given(entry.quorum, len(entry.sites) // 2 + 1) if entry.sites else 0,
         origin=origin,
     )
     _check_counts(probe.failures, probe.successes)
@@ -206,6 +226,21 @@ def _check_address(look: ProbeLook, name: str) -> None:
     if isinstance(look, HeartbeatLook) and ADDRESSED.fullmatch(name) is None:
         reason = "write letters, digits and . _ - : @, and no slash"
         raise KeyFault("name", f"name: {name[:40]!r} cannot be part of the address of its pings: {reason}")
+
+
+def _check_sites(look: ProbeLook, entry: ProbeKeys) -> None:
+    if isinstance(look, HeartbeatLook) and entry.sites:
+        raise KeyFault("sites", "sites: a ping is heard by every site, so none of them looks: leave it out")
+    for name in entry.sites:
+        if len(name) > _MOST_SERVICE or not name.isprintable() or not name or name != name.strip():
+            raise KeyFault("sites", f"sites: {name[:40]!r} is not a name of a site: write it as CLAUDEOPS_SITE does")
+    if len(entry.sites) > MOST_SITES or len(set(entry.sites)) < len(entry.sites):
+        raise KeyFault("sites", f"sites: name at most {MOST_SITES}, and each once")
+    if entry.quorum is not None and not entry.sites:
+        raise KeyFault("quorum", "quorum: no sites are named that could agree: add 'sites', or leave it out")
+    if entry.quorum is not None and not 1 <= entry.quorum <= len(entry.sites):
+        most = len(entry.sites)
+        raise KeyFault("quorum", f"quorum: {entry.quorum} of {most} sites cannot agree: write 1 to {most}")
 
 
 def _check_against(look: ProbeLook, probe: Probe) -> None:

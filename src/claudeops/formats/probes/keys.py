@@ -64,6 +64,8 @@ class ProbeKeys(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     starts_chain: bool | None = None
     depends_on: tuple[str, ...] = ()
     silenced: bool = False
+    sites: tuple[str, ...] = ()
+    quorum: int | None = None
 
 
 KINDS: Final[Mapping[str, type[ProbeLook]]] = MappingProxyType(

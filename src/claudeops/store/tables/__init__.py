@@ -10,5 +10,5 @@ A module knows the tables of its subject alone, so that a command loads those th
 
 from typing import Final
 
-HEAD: Final = "0039"
+HEAD: Final = "0040"
 """The revision of the newest migration; it is compared before alembic is imported at all."""

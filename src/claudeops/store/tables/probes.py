@@ -24,8 +24,12 @@ probes: Final = Table(
     ),
     Column("state", Name, nullable=False, comment="how it stands"),
     Column("since", UtcDateTime, comment="when it took that state; null: there was no look yet"),
-    Column("last_checked_at", UtcDateTime, comment="when the latest look ended; null: there was none"),
-    Column("detail", CleanText, nullable=False, comment="what it saw, one line"),
+    Column(
+        "last_checked_at",
+        UtcDateTime,
+        comment="when the latest look ended, of several sites the oldest that their answer needs; null: there was none",
+    ),
+    Column("detail", CleanText, nullable=False, comment="what it saw, one line; of several sites, which see it so"),
     Column("latency_ms", Float, comment="of that look, in milliseconds; null: not measured"),
     Column(
         "failures",
@@ -34,8 +38,12 @@ probes: Final = Table(
         comment="looks that saw it down since it last worked for several looks in a row",
     ),
     Column("successes", Count, nullable=False, comment="looks in a row that saw it work"),
-    Column("owner", Name, comment="the daemon that looks, as in `instances`; null: none has yet"),
-    Column("site", Name, comment="where that daemon is; null: its version does not say"),
+    Column("owner", Name, comment="the daemon that looks, or has looked last, as in `instances`; null: none has yet"),
+    Column(
+        "site",
+        Name,
+        comment="where that daemon is; of several that look, one that sees the failure; null: its version does not say",
+    ),
     Column("interval_seconds", Float, nullable=False, comment="seconds between two looks"),
     Column("explained_by", Name, nullable=False, comment="the service whose failure explains this one, or empty"),
     Column(
@@ -65,6 +73,32 @@ probes: Final = Table(
     Index(None, "session_id"),
     comment="How each probe stands. A row is written at once when its state changes, else every few seconds; "
     "it goes when the probe is no longer declared.",
+)
+
+probe_views: Final = Table(
+    "probe_views",
+    metadata,
+    Column("probe", Name, nullable=False, comment="its name"),
+    Column("site", Name, nullable=False, comment="the site that looks"),
+    Column("owner", Name, nullable=False, comment="the daemon that looks there; what a dead one saw does not count"),
+    Column("state", Name, nullable=False, comment="how the probe stands by the looks of this site alone"),
+    Column("since", UtcDateTime, comment="when it took that state; null: there was no look yet"),
+    Column("last_checked_at", UtcDateTime, comment="when the latest look ended; null: there was none"),
+    Column("detail", CleanText, nullable=False, comment="what it saw, one line"),
+    Column("latency_ms", Float, comment="of that look, in milliseconds; null: not measured"),
+    Column(
+        "failures",
+        Count,
+        nullable=False,
+        comment="looks that saw it down since it last worked for several looks in a row",
+    ),
+    Column("successes", Count, nullable=False, comment="looks in a row that saw it work"),
+    Column("explained_by", Name, nullable=False, comment="the service whose failure explains this one, or empty"),
+    Column("counters", CleanText, nullable=False, comment="JSON: what else the state machine counts"),
+    Column("healthy_since", UtcDateTime, comment="since then every look has seen it up; null: the latest one has not"),
+    PrimaryKeyConstraint("probe", "site"),
+    one_of("state", ProbeState),
+    comment="How a probe stands at each of the sites that it names; `probes` has what they make of it together.",
 )
 
 probe_history: Final = Table(

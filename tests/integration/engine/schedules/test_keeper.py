@@ -331,7 +331,7 @@ class ShopRow(Probes):
         super().__init__(database)
         self._standing = standing
 
-    async def kept(self) -> Mapping[str, StoredProbe]:
+    async def kept(self, names: Sequence[str] | None = None) -> Mapping[str, StoredProbe]:  # noqa: ARG002 - as the port has it
         standing = self._standing()
         row = StoredProbe(name=SHOP.name, service="web", kind="http", standing=standing, interval=SHOP.interval)
         return {SHOP.name: row}

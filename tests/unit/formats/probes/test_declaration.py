@@ -7,7 +7,7 @@ import pytest
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.probes.probe import HeartbeatLook, HttpLook, Probe, ProbeState, TlsLook, kind_of, target_of
 from claudeops.errors import ConfigurationError
-from claudeops.formats.probes.declaration import Declaration, read_probes, unknown_services
+from claudeops.formats.probes.declaration import MOST_SITES, Declaration, read_probes, unknown_services
 from claudeops.formats.probes.keys import KINDS, Defaults, headers_of, referred
 from claudeops.structs import replace
 from claudeops.text.toml_file import TomlFault
@@ -103,6 +103,38 @@ def test_a_heartbeat_with_a_slash_is_told_what_to_write_and_other_probes_may_hav
         "write letters, digits and . _ - : @, and no slash"
     )
     assert one(SHOP.replace('"shop"', '"shop/eu"')).name == "shop/eu"
+
+
+def test_sites_that_look_agree_by_majority_unless_a_quorum_is_written_down() -> None:
+    found = [one(SHOP + f"sites = {sites}\n") for sites in ('["a"]', '["a", "b"]', '["a", "b", "c"]')]
+    written = one(SHOP + 'sites = ["a", "b", "c"]\nquorum = 3\n')
+
+    assert [(probe.sites, probe.quorum) for probe in found] == [(("a",), 1), (("a", "b"), 2), (("a", "b", "c"), 2)]
+    assert (written.quorum, one(SHOP).sites, one(SHOP).quorum) == (3, (), 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('sites = ["a", "b"]\nquorum = 3', "quorum: 3 of 2 sites cannot agree: write 1 to 2"),
+        ('sites = ["a", "b"]\nquorum = 0', "quorum: 0 of 2 sites cannot agree: write 1 to 2"),
+        ("quorum = 1", "quorum: no sites are named that could agree: add 'sites', or leave it out"),
+        ('sites = [" "]', "sites: ' ' is not a name of a site: write it as CLAUDEOPS_SITE does"),
+        ('sites = ["a", "a"]', f"sites: name at most {MOST_SITES}, and each once"),
+        (f"sites = {list(map(str, range(MOST_SITES + 1)))}", f"sites: name at most {MOST_SITES}, and each once"),
+    ],
+)
+def test_sites_that_cannot_agree_are_refused_with_what_to_write(written: str, said: str) -> None:
+    line, sentence = fault(f"{SHOP}{written}\n")
+
+    assert sentence == f"the probe 'shop': {said}"
+    assert line >= SHOP.count("\n")
+
+
+def test_a_heartbeat_is_heard_by_every_site_and_looked_for_by_none() -> None:
+    _, sentence = fault(table("heartbeat", 'every = "1d"\nsites = ["a"]'))
+
+    assert sentence == "the probe 'x': sites: a ping is heard by every site, so none of them looks: leave it out"
 
 
 def test_an_empty_file_declares_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.probes.news import SETTLING
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.probes.state_machine import FLAPPING
-from claudeops.formats.probes.declaration import MOST_PROBES, read_probes
+from claudeops.formats.probes.declaration import MOST_PROBES, MOST_SITES, read_probes
 from claudeops.formats.probes.from_manifests import MOST_OF_REPOSITORY, MOST_PORTS
 from claudeops.formats.probes.keys import DAYS, KINDS, SECONDS, Defaults, ProbeKeys
 from support.checkout import ROOT
@@ -64,10 +64,12 @@ def test_every_state_is_described() -> None:
     assert re.findall(r"^\| `(\w+)` \|", section("## States"), flags=re.MULTILINE) == list(ProbeState)
 
 
-def test_the_example_can_be_used() -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", REFERENCE, flags=re.DOTALL)
+def test_the_examples_can_be_used() -> None:
+    example, several = re.findall(r"```toml\n(.*?)```", REFERENCE, flags=re.DOTALL)
 
     assert [probe.name for probe in read_probes(example, file="x").probes] == ["shop", "backup"]
+    assert [len(probe.sites) for probe in read_probes(several, file="x").probes] == [3]
+    assert f"the sites that look](#probes-of-several-sites), at most {MOST_SITES}" in REFERENCE
 
 
 def test_the_numbers_are_those_of_the_code() -> None:

@@ -34,29 +34,14 @@ from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event
+from claudeops.store.probes import views
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probe_history, probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
 from claudeops.structs import replace
 from claudeops.text import clip, json_text
 
-ABANDONED: Final = timedelta(days=1)
-"""After which a probe of a site without a daemon is no longer declared anywhere: a site may have another name now."""
-
 _HEARTBEAT: Final = "heartbeat"
-
-_PLAIN: Final = (
-    "state",
-    "since",
-    "last_checked_at",
-    "detail",
-    "latency_ms",
-    "failures",
-    "successes",
-    "explained_by",
-    "incident",
-)
-"""What has a column of its own in a standing; the rest is the state machine's, in ``counters``."""
 
 # Built once: thousands of looks are written with these.
 _FAILING: Final = probes.c.state.in_(sorted(FAILING))
@@ -89,7 +74,7 @@ class Probes:
 
         A new one is unknown. One of another kind than before begins anew. One that is no longer declared goes, and its
         event is over; its history stays. Those of another site stay, unless no daemon of it runs and none has looked
-        for `ABANDONED`.
+        for `views.ABANDONED`.
         """
         from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - a ping does without it
 
@@ -98,38 +83,32 @@ class Probes:
             known = {row.name: row for row in connection.execute(select(probes))}
             wanted = {clip(probe.name): probe for probe in declared}
             sites = set(connection.execute(select(instances.c.site)).scalars())
-            gone = [name for name in known if name not in wanted and _is_gone(known[name], owner, sites, now)]
+            lookers = views.lookers(connection)
+            left = [known[name] for name in known if name not in wanted]
+            gone = [row.name for row in left if _is_gone(row, owner, sites, lookers.get(row.name, ()), now=now)]
             for name in gone:
                 resolve_event(connection, fingerprint_of(name), at=now)
                 heartbeats.gone(connection, name, at=now)
                 connection.execute(delete(probes).where(probes.c.name == name))
-            new, known_on = list[dict[str, object]](), list[dict[str, object]]()
-            anew = list[dict[str, object]]()
-            for name, probe in wanted.items():
-                values = {**_declared(probe), "owner": owner.name, "site": owner.site or None}
-                if name not in known:
-                    new.append({"name": name, **_standing(Standing(since=now)), **values})
-                    continue
-                known_on.append({"probe": name, **values})
-                if known[name].kind != values["kind"]:  # another question: the old answer says nothing
-                    anew.append({"probe": name, **_standing(Standing(since=now)), "healthy_since": None})
-            for statement, rows in ((_ADD, new), (_STAND, known_on), (_STAND, anew)):
-                if rows:
-                    connection.execute(statement, rows)
-            return _kept(connection)
+                views.remove(connection, name)
+            anew = _declare(connection, wanted, known, owner, now)
+            here = views.enrol(connection, wanted, owner, anew=anew, sites=sites, now=now)
+            kept = _kept(connection)
+            return kept | {name: replace(kept[name], view=view) for name, view in here.items()}
 
         return await self._database.write(make)
 
-    async def kept(self) -> Mapping[str, StoredProbe]:
-        """Return every probe on record, by name."""
-        return await self._database.read(_kept)
+    async def kept(self, names: Sequence[str] | None = None) -> Mapping[str, StoredProbe]:
+        """Return every probe on record, by name, or those with some ``names``."""
+        return await self._database.read(_kept if names is None else lambda connection: _named(connection, names))
 
     async def observed(
         self, batch: Sequence[Observed], *, owner: Owner, rules: EscalationRules, now: datetime
     ) -> Mapping[str, StoredProbe]:
         """Write how some probes stand, with what its changes tell, in one transaction.
 
-        Returns, by name, those that have changed or fail without an incident, as they were on record before.
+        Returns, by name, those that have changed or fail without an incident, as they were on record before; and those
+        that several sites look at as they are now. Of these ``batch`` has what this site sees (`views`).
 
         A telling raises or ends its events and writes the state of the service, by all its probes, as a service check.
         The cooldown counters of a service clear once all its probes have seen it up since the last action, twice and
@@ -138,15 +117,18 @@ class Probes:
 
         def write(connection: Connection) -> Mapping[str, StoredProbe]:
             self._fence(connection)
-            known = _on_record(connection, [each for each in batch if each.tellings or _is_untold(each.standing)])
-            rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in batch]
+            known = _on_record(connection, [each for each in batch if _is_read(each)])
+            shared = [each for each in batch if each.probe.sites]
+            decided = views.decide(connection, shared, owner, known, now=now) if shared else ()
+            whole = [*(each for each in batch if not each.probe.sites), *decided] if shared else batch
+            rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in whole]
             if rows:
                 connection.execute(_STAND, rows)
-            tellings = [(told, each.probe) for each in batch for told in _unwritten(each, known, owner)]
+            tellings = [(told, each.probe) for each in whole for told in _unwritten(each, known, owner)]
             for told, probe in sorted(tellings, key=lambda pair: pair[0].at):
                 _write_telling(connection, probe, told)
-            clear_held(connection, batch, rules, at=now)
-            return known
+            clear_held(connection, whole, rules, at=now)
+            return known | {name: replace(known[name], standing=each.standing) for name, each in _by_name(decided)}
 
         return await self._database.write(write)
 
@@ -297,12 +279,41 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
         connection.execute(_ADD_CHECK, row)
 
 
-def _on_record(connection: Connection, batch: Sequence[Observed]) -> Mapping[str, StoredProbe]:
+def _declare(
+    connection: Connection, wanted: Mapping[str, Probe], known: Mapping[str, TableRow], owner: Owner, now: datetime
+) -> Collection[str]:
+    """Write what is declared; return the names of those that are of another kind than before, and begin anew."""
+    new, ours, shared = list[dict[str, object]](), list[dict[str, object]](), list[dict[str, object]]()
+    anew = list[dict[str, object]]()
+    for name, probe in wanted.items():
+        declared, place = _declared(probe), {"owner": owner.name, "site": owner.site or None}
+        if name not in known:
+            new.append({"name": name, **_standing(Standing(since=now)), **declared, **place})
+            continue
+        if probe.sites:  # its place is that of a failure
+            shared.append({"probe": name, **declared})
+        else:
+            ours.append({"probe": name, **declared, **place})
+        if known[name].kind != declared["kind"]:  # another question: the old answer says nothing
+            anew.append({"probe": name, **_standing(Standing(since=now)), "healthy_since": None})
+    for statement, rows in ((_ADD, new), (_STAND, ours), (_STAND, shared), (_STAND, anew)):
+        if rows:
+            connection.execute(statement, rows)
+    return frozenset(str(row["probe"]) for row in anew)
+
+
+def _on_record(connection: Connection, batch: Sequence[Observed]) -> dict[str, StoredProbe]:
     """Return some probes as their rows have them."""
-    if not batch:
-        return {}
-    named = select(probes).where(probes.c.name.in_([clip(each.probe.name) for each in batch]))
-    return {row.name: to_kept(row) for row in connection.execute(named)}
+    return _named(connection, [each.probe.name for each in batch]) if batch else {}
+
+
+def _is_read(each: Observed) -> bool:
+    """Tell whether a probe's row is read before it is written."""
+    return bool(each.tellings or each.probe.sites) or _is_untold(each.standing)
+
+
+def _by_name(batch: Iterable[Observed]) -> Iterable[tuple[str, Observed]]:
+    return ((clip(each.probe.name), each) for each in batch)
 
 
 def _is_untold(standing: Standing) -> bool:
@@ -346,11 +357,18 @@ def _under_way(connection: Connection, roots: Iterable[int]) -> frozenset[int]:
 # --- rows -------------------------------------------------------------------------------------------------
 
 
-def _is_gone(row: TableRow, owner: Owner, sites: Collection[str | None], now: datetime) -> bool:
-    """Return whether a probe that ``owner`` does not declare is declared by no other daemon either."""
-    if row.site is None or row.site == (owner.site or None):
+def _is_gone(
+    row: TableRow, owner: Owner, sites: Collection[str | None], lookers: Collection[str], *, now: datetime
+) -> bool:
+    """Return whether a probe that ``owner`` does not declare is declared by no other daemon either.
+
+    ``sites``: where daemons run. ``lookers``: that look at it together.
+    """
+    if any(site != owner.site and site in sites for site in lookers):
+        return False
+    if row.site is None or row.site == (owner.site or None) or owner.site in lookers:
         return True
-    return row.site not in sites and (row.last_checked_at is None or now - row.last_checked_at >= ABANDONED)
+    return row.site not in sites and (row.last_checked_at is None or now - row.last_checked_at >= views.ABANDONED)
 
 
 def _declared(probe: Probe) -> dict[str, object]:
@@ -358,9 +376,7 @@ def _declared(probe: Probe) -> dict[str, object]:
 
 
 def _standing(standing: Standing) -> dict[str, object]:
-    values = msgspec.structs.asdict(standing)
-    plain: dict[str, object] = {name: values.pop(name) for name in _PLAIN}
-    return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
+    return {**views.standing_columns(standing), "incident": standing.incident}
 
 
 def _row(each: Observed, owner: Owner, before: StoredProbe | None) -> dict[str, object]:
@@ -380,6 +396,11 @@ def _kept(connection: Connection) -> dict[str, StoredProbe]:
     return {row.name: to_kept(row) for row in connection.execute(select(probes).order_by(probes.c.name))}
 
 
+def _named(connection: Connection, names: Sequence[str]) -> dict[str, StoredProbe]:
+    named = select(probes).where(probes.c.name.in_(list(map(clip, names))))
+    return {row.name: to_kept(row) for row in connection.execute(named)}
+
+
 def to_kept(row: TableRow) -> StoredProbe:
     """Return a ``probes`` row as a value."""
     return StoredProbe(
@@ -387,7 +408,7 @@ def to_kept(row: TableRow) -> StoredProbe:
         service=row.service,
         kind=row.kind,
         interval=row.interval_seconds,
-        standing=_to_standing(row),
+        standing=views.to_standing(row, incident=row.incident),
         healthy_since=row.healthy_since,
         session_id=row.session_id,
         chain_at=row.chain_at,
@@ -399,21 +420,11 @@ def to_kept(row: TableRow) -> StoredProbe:
     )
 
 
-def _to_standing(row: TableRow) -> Standing:
-    """Return how a probe stood; counters that cannot be read begin anew, and it takes some looks more."""
-    try:
-        counters = msgspec.json.decode(row.counters, type=dict[str, object])
-        return msgspec.convert({**counters, **{name: getattr(row, name) for name in _PLAIN}}, Standing)
-    except msgspec.MsgspecError:
-        return Standing(state=ProbeState(row.state), since=row.since, detail=row.detail)
-
-
 def _to_pings(row: TableRow) -> Pings:
     return Pings(success=row.ping_success_at, start=row.ping_start_at, fail=row.ping_fail_at, runs=_to_runs(row))
 
 
 _RUNS: Final = msgspec.json.Decoder(tuple[JobRun, ...])
-msgspec.json.Decoder(Standing)  # `msgspec.convert` goes by what this makes, likewise
 
 
 def _to_runs(row: TableRow) -> tuple[JobRun, ...]:
