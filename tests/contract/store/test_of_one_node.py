@@ -9,8 +9,8 @@ import pytest
 from claudeops.domain.events import EventLevel, NewEvent, has_ended, of_node, on_node
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.probe import ProbeState
+from claudeops.domain.probes.record import ABANDONED
 from claudeops.domain.sessions import Session
-from claudeops.store.probes.views import ABANDONED
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.probe_values import probe, turned

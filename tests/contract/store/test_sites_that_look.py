@@ -8,9 +8,8 @@ import pytest
 
 from claudeops.domain.owner import Owner, probes_of
 from claudeops.domain.probes.probe import Probe, ProbeState, TcpLook
-from claudeops.domain.probes.record import StoredProbe
+from claudeops.domain.probes.record import ABANDONED, StoredProbe
 from claudeops.errors import StaleTermError
-from claudeops.store.probes.views import ABANDONED
 from claudeops.store.store import Store
 from claudeops.structs import replace
 from support.probe_values import observed, probe, turned

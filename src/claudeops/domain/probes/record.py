@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,22 @@ _SLACK: Final = timedelta(minutes=1)  # more than that: a busy machine
 _MOST_LINE: Final = 500  # characters of a line that comes with a ping
 
 _UNHEARD: Final = Pings()
+
+ABANDONED: Final = timedelta(days=1)
+"""After which a probe of a site without a daemon is no longer declared anywhere: a site may have another name now."""
+
+_PLAIN: Final = (
+    "state",
+    "since",
+    "last_checked_at",
+    "detail",
+    "latency_ms",
+    "failures",
+    "successes",
+    "explained_by",
+    "incident",
+)
+"""What has a column of its own in a standing; the rest is the state machine's, in ``counters``."""
 
 
 def ping_line(text: str, redact: Callable[[str], str], *, is_cut: bool = False) -> str:
@@ -148,6 +164,26 @@ def is_recent(probe: Probe, looked_at: datetime | None, now: datetime) -> bool:
     """Tell whether a look is recent enough to say how its service is."""
     latest = timedelta(seconds=_MISSED * probe.interval + probe.timeout) + _SLACK
     return looked_at is not None and -_SLACK <= now - looked_at <= latest
+
+
+def standing_columns(standing: Standing) -> dict[str, object]:
+    """Return how a probe stands as columns have it."""
+    values = msgspec.structs.asdict(standing)
+    plain: dict[str, object] = {name: values.pop(name) for name in _PLAIN}
+    return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
+
+
+def to_standing(row: Any) -> Standing:
+    """Return how a probe stood; counters that cannot be read begin anew, and it takes some looks more."""
+    try:
+        counters = msgspec.json.decode(row.counters, type=dict[str, object])
+        plain = {name: getattr(row, name) for name in _PLAIN if hasattr(row, name)}  # a view has no incident
+        return msgspec.convert({**counters, **plain}, Standing)
+    except msgspec.MsgspecError:
+        return Standing(state=ProbeState(row.state), since=row.since, detail=row.detail)
+
+
+msgspec.json.Decoder(Standing)  # `msgspec.convert` goes by what this makes
 
 
 def has_held(kept: StoredProbe, last_action_at: datetime) -> bool:

@@ -17,6 +17,7 @@ from claudeops.domain.owner import Owner
 from claudeops.domain.probes.history import BUCKET, HOUR, decoded, merged, start_of
 from claudeops.domain.probes.probe import HeartbeatLook, JobRun, Pings, PingVerb, Probe, ProbeState, Standing, kind_of
 from claudeops.domain.probes.record import (
+    ABANDONED,
     FAILING,
     Observed,
     StoredProbe,
@@ -24,6 +25,8 @@ from claudeops.domain.probes.record import (
     Telling,
     fingerprint_of,
     has_held,
+    standing_columns,
+    to_standing,
     worst,
 )
 from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, heard
@@ -34,7 +37,6 @@ from claudeops.store import queries
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event
-from claudeops.store.probes import views
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probe_history, probes
 from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions
@@ -74,9 +76,10 @@ class Probes:
 
         A new one is unknown. One of another kind than before begins anew. One that is no longer declared goes, and its
         event is over; its history stays. Those of another site stay, unless no daemon of it runs and none has looked
-        for `views.ABANDONED`.
+        for `ABANDONED`.
         """
-        from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - a ping does without it
+        from claudeops.store.probes import views  # noqa: PLC0415 - commands do without it
+        from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - as above
 
         def make(connection: Connection) -> Mapping[str, StoredProbe]:
             self._fence(connection)
@@ -119,7 +122,7 @@ class Probes:
             self._fence(connection)
             known = _on_record(connection, [each for each in batch if _is_read(each)])
             shared = [each for each in batch if each.probe.sites]
-            decided = views.decide(connection, shared, owner, known, now=now) if shared else ()
+            decided = _decided(connection, shared, owner, known, now=now) if shared else ()
             whole = [*(each for each in batch if not each.probe.sites), *decided] if shared else batch
             rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in whole]
             if rows:
@@ -288,18 +291,27 @@ def _declare(
     for name, probe in wanted.items():
         declared, place = _declared(probe), {"owner": owner.name, "site": owner.site or None}
         if name not in known:
-            new.append({"name": name, **_standing(Standing(since=now)), **declared, **place})
+            new.append({"name": name, **standing_columns(Standing(since=now)), **declared, **place})
             continue
         if probe.sites:  # its place is that of a failure
             shared.append({"probe": name, **declared})
         else:
             ours.append({"probe": name, **declared, **place})
         if known[name].kind != declared["kind"]:  # another question: the old answer says nothing
-            anew.append({"probe": name, **_standing(Standing(since=now)), "healthy_since": None})
+            anew.append({"probe": name, **standing_columns(Standing(since=now)), "healthy_since": None})
     for statement, rows in ((_ADD, new), (_STAND, ours), (_STAND, shared), (_STAND, anew)):
         if rows:
             connection.execute(statement, rows)
     return frozenset(str(row["probe"]) for row in anew)
+
+
+def _decided(
+    connection: Connection, shared: Sequence[Observed], owner: Owner, known: Mapping[str, StoredProbe], *, now: datetime
+) -> Sequence[Observed]:
+    """Write what this site sees of probes that several look at; return how they stand by all of them."""
+    from claudeops.store.probes import views  # noqa: PLC0415 - a node of one site does without it
+
+    return views.decide(connection, shared, owner, known, now=now)
 
 
 def _on_record(connection: Connection, batch: Sequence[Observed]) -> dict[str, StoredProbe]:
@@ -368,15 +380,11 @@ def _is_gone(
         return False
     if row.site is None or row.site == (owner.site or None) or owner.site in lookers:
         return True
-    return row.site not in sites and (row.last_checked_at is None or now - row.last_checked_at >= views.ABANDONED)
+    return row.site not in sites and (row.last_checked_at is None or now - row.last_checked_at >= ABANDONED)
 
 
 def _declared(probe: Probe) -> dict[str, object]:
     return {"service": clip(probe.service), "kind": kind_of(probe.look), "interval_seconds": probe.interval}
-
-
-def _standing(standing: Standing) -> dict[str, object]:
-    return {**views.standing_columns(standing), "incident": standing.incident}
 
 
 def _row(each: Observed, owner: Owner, before: StoredProbe | None) -> dict[str, object]:
@@ -386,7 +394,7 @@ def _row(each: Observed, owner: Owner, before: StoredProbe | None) -> dict[str, 
         standing = replace(standing, incident=before.standing.incident)
     return {
         "probe": clip(each.probe.name),
-        **_standing(standing),
+        **standing_columns(standing),
         "healthy_since": each.healthy_since,
         "owner": owner.name,
     }
@@ -408,7 +416,7 @@ def to_kept(row: TableRow) -> StoredProbe:
         service=row.service,
         kind=row.kind,
         interval=row.interval_seconds,
-        standing=views.to_standing(row, incident=row.incident),
+        standing=to_standing(row),
         healthy_since=row.healthy_since,
         session_id=row.session_id,
         chain_at=row.chain_at,

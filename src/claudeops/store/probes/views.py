@@ -9,35 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-import msgspec
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from claudeops.domain.owner import Owner
-from claudeops.domain.probes.probe import Probe, ProbeState, Standing
-from claudeops.domain.probes.quorum import together
-from claudeops.domain.probes.record import FAILING, Observed, StoredProbe
+from claudeops.domain.probes.probe import Probe, Standing
+from claudeops.domain.probes.record import ABANDONED, FAILING, Observed, StoredProbe, standing_columns, to_standing
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probe_views, probes
 from claudeops.structs import replace
 from claudeops.text import clip
-
-ABANDONED: Final = timedelta(days=1)
-"""After which a probe of a site without a daemon is no longer declared anywhere: a site may have another name now."""
-
-_PLAIN: Final = (
-    "state",
-    "since",
-    "last_checked_at",
-    "detail",
-    "latency_ms",
-    "failures",
-    "successes",
-    "explained_by",
-)
-"""What has a column of its own in a standing; the rest is the state machine's, in ``counters``."""
 
 _VIEWS: Final = probe_views.c
 _STAND: Final = update(probe_views).where(_VIEWS.probe == bindparam("of_probe"), _VIEWS.site == bindparam("of_site"))
@@ -45,27 +28,6 @@ _ADD: Final = insert(probe_views)
 _REMOVE: Final = delete(probe_views).where(_VIEWS.probe == bindparam("of_probe"), _VIEWS.site == bindparam("of_site"))
 _OF_PROBES: Final = select(probe_views).where(_VIEWS.probe.in_(bindparam("names", expanding=True)))
 _PLACE: Final = update(probes).where(probes.c.name == bindparam("probe"))
-
-
-def standing_columns(standing: Standing) -> dict[str, object]:
-    """Return the columns that have a standing, without its incident."""
-    values = msgspec.structs.asdict(standing)
-    del values["incident"]
-    plain: dict[str, object] = {name: values.pop(name) for name in _PLAIN}
-    return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
-
-
-def to_standing(row: TableRow, *, incident: str = "") -> Standing:
-    """Return how a probe stood; counters that cannot be read begin anew, and it takes some looks more."""
-    try:
-        counters = msgspec.json.decode(row.counters, type=dict[str, object])
-        plain = {name: getattr(row, name) for name in _PLAIN}
-        return msgspec.convert({**counters, **plain, "incident": incident}, Standing)
-    except msgspec.MsgspecError:
-        return Standing(state=ProbeState(row.state), since=row.since, detail=row.detail)
-
-
-msgspec.json.Decoder(Standing)  # `msgspec.convert` goes by what this makes
 
 
 def enrol(
@@ -95,7 +57,7 @@ def enrol(
     if kept:
         connection.execute(update(probe_views).where(_VIEWS.site == owner.site).values(owner=owner.name))
     if new := [name for name in ours if name not in kept]:
-        begun = {"site": owner.site, "owner": owner.name, **standing_columns(Standing())}
+        begun = {"site": owner.site, "owner": owner.name, **_columns(Standing())}
         connection.execute(_ADD, [{"probe": name, **begun} for name in new])
     return {name: _view(row, ours[name]) for name, row in kept.items()}
 
@@ -120,7 +82,8 @@ def decide(
 
     One that is not on record is left out.
     """
-    from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - a node of one site does without it
+    from claudeops.domain.probes.quorum import together  # noqa: PLC0415 - commands do without it
+    from claudeops.store.tables.daemon import instances  # noqa: PLC0415 - as above
 
     batch = [each for each in batch if clip(each.probe.name) in known]
     if not batch:
@@ -131,15 +94,14 @@ def decide(
     for row in connection.execute(_OF_PROBES, {"names": [clip(each.probe.name) for each in batch]}):
         if row.owner in living:
             views[row.probe].append(row)
-    decided = [_decided(each, known[clip(each.probe.name)], views[clip(each.probe.name)], now) for each in batch]
+    decided = []
+    for each in batch:
+        name = clip(each.probe.name)
+        found = together(known[name], [_view(row, each.probe) for row in views[name]], each.probe, now=now)
+        # It may have had one site a moment ago, and something unwritten since then.
+        decided.append(replace(found, tellings=(*each.tellings, *found.tellings)))
     _place(connection, decided)
     return decided
-
-
-def _decided(each: Observed, before: StoredProbe, views: Iterable[TableRow], now: datetime) -> Observed:
-    probe = each.probe
-    found = together(before, [_view(row, probe) for row in views], probe, now=now)
-    return replace(found, tellings=(*each.tellings, *found.tellings))  # it may have had one site a moment ago
 
 
 def _place(connection: Connection, decided: Iterable[Observed]) -> None:
@@ -157,10 +119,15 @@ def _row(each: Observed, owner: Owner) -> dict[str, object]:
     return {
         "of_probe": clip(each.probe.name),
         "of_site": owner.site,
-        **standing_columns(each.standing),
+        **_columns(each.standing),
         "healthy_since": each.healthy_since,
         "owner": owner.name,
     }
+
+
+def _columns(standing: Standing) -> dict[str, object]:
+    """Return a view's columns; an incident is the probe's."""
+    return {name: value for name, value in standing_columns(standing).items() if name != "incident"}
 
 
 def _view(row: TableRow, probe: Probe) -> Observed:
