@@ -27,7 +27,7 @@ from claudeops.app.start.checks import check_harnesses, check_prompts
 from claudeops.cli.reply import Exit, print_document, print_failure
 from claudeops.cli.start import listening
 from claudeops.domain.sessions import DecisionReason
-from claudeops.engine.gate.admission import check_version
+from claudeops.engine.gate.cli_version import check_version
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import escaped
 from claudeops.engine.process.tree import become_subreaper

@@ -14,7 +14,7 @@ from typing import TextIO
 from claudeops import logs
 from claudeops.app.start.checks import binaries, check_harnesses, check_prompts
 from claudeops.cli import early_signals
-from claudeops.engine.gate.admission import check_version
+from claudeops.engine.gate.cli_version import check_version
 from claudeops.engine.system import Shutdown
 from claudeops.files import is_there
 from claudeops.logs import LogEvent, Logger

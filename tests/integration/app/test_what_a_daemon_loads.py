@@ -46,7 +46,7 @@ from claudeops.cli.main import main
 main(["run"])
 """
 
-BEFORE_ITS_TRIAL: Final = 212
+BEFORE_ITS_TRIAL: Final = 199
 """Of these, those that it loads before a process is given the order to try what sessions can be run in."""
 
 ORDERING: Final = """

@@ -121,7 +121,7 @@ def find_looks(cell: Cell, path: str) -> FoundLooks:
 
 def main() -> None:
     """Carry out the order that stands on stdin."""
-    from claudeops.engine.cell import git, levels, network  # noqa: F401, PLC0415 - before the order has come
+    from claudeops.engine.cell import forwarder, git, levels, network  # noqa: F401, PLC0415 - before the order comes
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # sent to all processes of a service: the daemon says when to end
     try:

@@ -38,7 +38,7 @@ from claudeops.engine.cell.levels import Selected, choose
 from claudeops.engine.cell.look_cell import FoundLooks
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.estate import read_estate
-from claudeops.engine.gate.admission import check_version
+from claudeops.engine.gate.cli_version import check_version
 from claudeops.engine.gate.self_test import Bench
 from claudeops.engine.library import Libraries
 from claudeops.engine.process.bounds import available_mb, fitting_slots

@@ -1,15 +1,12 @@
 """Admission of CLI binaries: a binary may be used once it has passed the self-test of the gate, known by its digest.
 
-A CLI updates itself while the daemon runs, so the question is asked again before every session. `check_version` says
-which CLI a binary is, and refuses one that is too old.
+A CLI updates itself while the daemon runs, so the question is asked again before every session.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
-import subprocess
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +16,9 @@ import anyio
 import msgspec
 
 from claudeops.clock import Clock
+from claudeops.engine.gate.cli_version import check_version
 from claudeops.engine.gate.self_test import SelfTestResult
-from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
@@ -36,12 +34,6 @@ _READ_SECONDS: Final = 120.0  # to read 400 MB, or to run the CLI for its versio
 _MOST_LOOKS: Final = 5  # at one file that is changed each time
 _SETTLED_SECONDS: Final = 2.0  # since the last change: two within one step of the kernel's clock look like one
 _FILES: Final = Threads(most=4)
-
-OLDEST: Final = (2, 1, 236)
-"""The oldest version that is accepted; older ones lose results, stop MCP servers at random or report background work
-as done."""
-
-VERSION_SECONDS: Final = 20.0
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -158,47 +150,6 @@ class CliAdmission(msgspec.Struct, kw_only=True):
         except OSError as error:
             # This only costs the next start some seconds.
             self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
-
-
-def check_version(binary: Path) -> str:
-    """Return the version that ``binary --version`` prints; raises `ConfigurationError` if it is no CLI or too old."""
-    try:
-        # An empty environment, because it needs neither our secrets nor the settings of the operator's own CLI.
-        done = subprocess.run(  # noqa: S603 - the operator's own binary, no shell
-            [binary, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            process_group=0,  # Ctrl-C at the terminal is for us: the binary shall answer before we stop
-            timeout=VERSION_SECONDS,
-            check=False,
-            env={"HOME": "/nonexistent"},
-            text=True,
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI.",
-            kind=ErrorKind.FILESYSTEM,
-            operation="spawn",
-            target=str(binary),
-        ) from error
-    found = re.search(r"\b(\d+)\.(\d+)\.(\d+)\b", done.stdout)
-    if done.returncode != 0 or found is None:
-        raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} --version names no version: it is not the claude CLI; name one that is.",
-            kind=ErrorKind.FILESYSTEM,
-            operation="spawn",
-            target=str(binary),
-        )
-    version = tuple(int(part) for part in found.groups())
-    if version < OLDEST:
-        raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} is version {found[0]}, and at least "
-            f"{'.'.join(map(str, OLDEST))} is needed: update it, or unset the variable to use the bundled one.",
-            kind=ErrorKind.FILESYSTEM,
-            operation="spawn",
-            target=str(binary),
-        )
-    return found[0]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
