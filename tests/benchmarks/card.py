@@ -28,6 +28,7 @@ from benchmarks import (
     hangs,
     history,
     lists,
+    long_lines,
     looks,
     machine,
     meter,
@@ -49,6 +50,7 @@ from support.passable import let_pass
 
 LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "stream": stream_daemon.through_daemon,
+    "long-lines": long_lines.held,
     "intake": stream.throughput,
     "meter": meter.added,
     "gate": gate.latency,

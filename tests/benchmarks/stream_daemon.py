@@ -38,9 +38,9 @@ _LINES: Final = {"200 B": 200, "5 KB": 5_000, "200 KB": 200_000}
 _SHORT_LINES: Final = 1000  # bytes; below, lines count and not bytes
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _FORGET_PEAK: Final = "5"  # proc(5), clear_refs
-_PLAYED: Final = "STAND_IN_STREAM"
+PLAYED: Final = "STAND_IN_STREAM"
 _PATIENCE_SECONDS: Final = 600.0
-_QUIET_SECONDS: Final = 3.0  # after a session: what it has freed is given back within this time
+QUIET_SECONDS: Final = 3.0  # after a session: what it has freed is given back within this time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +84,7 @@ def through_daemon(setup: Setup) -> Table:
             "has run a session before. The stand-in for the CLI writes each line with one write, the same for tee.",
             "From the first line to the last, as the log's index has them; of the processor all that the daemon used",
             "until the session's end was in the database. What all of it holds is the daemon's resident memory, in the",
-            f"end after {_QUIET_SECONDS:g} s without a session.",
+            f"end after {QUIET_SECONDS:g} s without a session.",
             f"Target: {LEAST_OF_TEE} of tee, of the shortest lines {LEAST_LINES} a second; {MOST_MIB:g} MiB at most,",
             f"and within {BACK_WITHIN_MIB:g} MiB of before when it is over.",
         ),
@@ -140,17 +140,17 @@ def _tee(path: Path) -> _Taken:
 async def _through(node: StandInNode, path: Path) -> tuple[_Taken, tuple[float, float, float]]:
     """Let a daemon that has run a session run one that plays a stream."""
     node.script(look(), deliver(report()))
-    shown_files = f"STAND_IN_STEPS,{_PLAYED}"  # a file that a variable names is shown to a session
-    async with node.daemon(CLAUDEOPS_TIER1_ENV=shown_files, **{_PLAYED: str(path)}) as daemon:
-        await _sessions_ended(daemon, 1)
+    shown_files = f"STAND_IN_STEPS,{PLAYED}"  # a file that a variable names is shown to a session
+    async with node.daemon(CLAUDEOPS_TIER1_ENV=shown_files, **{PLAYED: str(path)}) as daemon:
+        await sessions_ended(daemon, 1)
         pid = daemon.process.pid
-        node.script(look(frames.FIRST_CALL), {"play": _PLAYED}, deliver(report()))
+        node.script(look(frames.FIRST_CALL), {"play": PLAYED}, deliver(report()))
         before, used = held_mib(pid)[0], _cpu(pid)
         Path(f"/proc/{pid}/clear_refs").write_text(_FORGET_PEAK, encoding="ascii")
         (session,) = await node.queue(1)
-        await _sessions_ended(daemon, 2)
-        cpu, most = _cpu(pid) - used, _peak_mib(pid)
-        await anyio.sleep(_QUIET_SECONDS)
+        await sessions_ended(daemon, 2)
+        cpu, most = _cpu(pid) - used, peak_mib(pid)
+        await anyio.sleep(QUIET_SECONDS)
         after = held_mib(pid)[0]
         ended = told(daemon, "session_ended")[-1]
         if ended["outcome"] != "success":
@@ -172,7 +172,7 @@ def _taken(log: Path, path: Path, cpu: float) -> _Taken:
     return _Taken(lines=lines, megabytes=len(content) / 1e6, seconds=max(seconds, 1e-6), cpu=cpu)
 
 
-async def _sessions_ended(daemon: Daemon, count: int) -> None:
+async def sessions_ended(daemon: Daemon, count: int) -> None:
     await until(lambda: len(told(daemon, "session_ended")) >= count, _PATIENCE_SECONDS)
 
 
@@ -182,7 +182,7 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
-def _peak_mib(pid: int) -> float:
+def peak_mib(pid: int) -> float:
     """Return the most that was resident since the peak was forgotten."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -21,13 +21,32 @@ _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in 
 
 def says_it_waits(text: str) -> bool:
     """Say whether a text says that something goes on in the background; no phrase goes over the end of a line."""
-    return _WAITING.search(text) is not None
+    return (isinstance(text, LongText) and text.waits) or _WAITING.search(text) is not None
+
+
+class LongText(str):
+    """A text of which parts between its two ends are left out already."""
+
+    __slots__ = ("characters", "waits")
+    characters: int  # of all of it
+    waits: bool  # what is left out says that something goes on in the background
+
+    def __new__(cls, text: str, *, characters: int, waits: bool = False) -> Self:
+        """Return what is left of a text of ``characters``."""
+        long = super().__new__(cls, text)
+        long.characters, long.waits = characters, waits
+        return long
+
+
+def characters(text: str) -> int:
+    """Return how many characters a text has, with those that are left out of it."""
+    return text.characters if isinstance(text, LongText) else len(text)
 
 
 def abridged(text: str) -> str:
     """Return a text as a row holds it: of one that is too long both ends."""
-    half = TEXT_CHARACTERS // 2
-    return text if len(text) <= TEXT_CHARACTERS else both_ends(text[:half], text[-half:], total=len(text))
+    half, total = TEXT_CHARACTERS // 2, characters(text)
+    return text if total <= TEXT_CHARACTERS else both_ends(text[:half], text[-half:], total=total)
 
 
 def both_ends(beginning: str, end: str, *, total: int) -> str:

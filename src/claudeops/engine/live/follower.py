@@ -25,7 +25,7 @@ from claudeops.formats.stream import (
     ToolEnded,
     ToolStarted,
     Transcript,
-    decode,
+    decode_abridged,
 )
 from claudeops.harness.protocol import Harness
 from claudeops.structs import replace
@@ -102,7 +102,7 @@ class LogFollower:
         # A line that is not in the index yet has come just now.
         at = self._arrivals.next(self._line, self._offset) or self._now()
         self._offset += len(line) + 1
-        for fact in self._reader.feed(decode(line)):
+        for fact in self._reader.feed(decode_abridged(line)):
             transcript = self._reader.close() if isinstance(fact, ResultRead) else None
             self._pending.append(_Seen(fact=fact, at=at, transcript=transcript))
 

@@ -33,6 +33,7 @@ from claudeops.domain.live import (
 )
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import DecisionReason, Ending, Finished, Outcome, Session
+from claudeops.domain.stream.transcript import characters
 from claudeops.formats.stream import AssistantText, StreamEvent, ToolEnded, ToolStarted, Transcript
 from claudeops.logs import LogEvent, get_logger
 from claudeops.wording.live import Redact, Viewpoint, agent_text_line, live_status, result_line
@@ -203,7 +204,7 @@ class Broadcast(msgspec.Struct, kw_only=True):
                 line=self._open.pop(fact.tool_use_id, ""),
                 is_error=fact.is_error,
                 text=result_line(fact.text, self.view),
-                characters=len(fact.text or ""),
+                characters=characters(fact.text or ""),
             )
         )
 

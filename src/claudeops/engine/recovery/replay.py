@@ -32,7 +32,7 @@ from claudeops.formats.stream import (
     StreamFrame,
     ToolEnded,
     Transcript,
-    decode,
+    decode_abridged,
     dropped_line,
 )
 from claudeops.formats.stream.framing import as_text
@@ -98,7 +98,7 @@ async def named_session(log: Path, context: SessionContext) -> str | None:
                 line, length = _next_line(lines)
                 if length == 0:
                     return None
-                item = decode(context.redactor.line(line.removesuffix(b"\n")))
+                item = decode_abridged(context.redactor.line(line.removesuffix(b"\n")))
                 if isinstance(item, StreamFrame) and (found := _session_in(item)) is not None:
                     return found
         return None
@@ -176,7 +176,7 @@ class _Reading(msgspec.Struct, kw_only=True):
             arrived = arrivals.next(number, offset)
             offset += length
             # Redacted once more, because there may be secrets now that were not known when the line was written.
-            item = decode(self.context.redactor.line(line.removesuffix(b"\n")))
+            item = decode_abridged(self.context.redactor.line(line.removesuffix(b"\n")))
             if isinstance(item, StreamFrame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
                 return foreign
             for fact in reader.feed(item):

@@ -27,7 +27,7 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.clock import Clock
-from claudeops.formats.stream import LineSplitter, Malformed, StreamFrame, decode
+from claudeops.formats.stream import LONG_BYTES, LineSplitter, Malformed, StreamFrame, decode_abridged
 from claudeops.tasks import Threads
 from claudeops.text.redact import Redactor
 
@@ -41,7 +41,7 @@ _UNSYNCED_BYTES: Final = 8 * 1024 * 1024
 """Bytes between two calls of fdatasync; this bounds what the last `SessionLog.sync` waits for."""
 
 MOST_WAITING_BYTES: Final = 8 * 1024 * 1024
-"""How much may wait for a disk before reading from the CLI pauses; a single line may be longer."""
+"""How much may wait for a disk before reading from the CLI pauses; after a longer line nothing may."""
 
 STALL_SECONDS: Final = 60.0
 """A disk that takes nothing for this long, while the CLI waits for it, has failed."""
@@ -65,9 +65,6 @@ _WORTH_A_THREAD_BYTES: Final = 64 * 1024
 _WORTH_AHEAD_BYTES: Final = 1024
 """Shorter lines, on average, are decoded one by one when they are taken. Decoded together they take four times as
 long: thousands of objects at once do not fit the CPU's cache, and keep the garbage collector at work."""
-
-_LONG_BYTES: Final = 1024 * 1024
-"""Lines from this size on are taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
 
 _JOIN_SECONDS: Final = 5.0
 
@@ -93,6 +90,7 @@ class SessionLog:
         self._unsynced = 0  # bytes
         self._stderr_bytes = 0  # taken; counted by the reader alone
         self._taken = 0  # bytes of lines and stderr; counted by the reader alone
+        self._alone_until = 0  # of what was taken: a long line, which is held until it is written, and no other beside
         self._written = 0  # the same, counted by the writer alone, so that neither needs a lock
         self._waits = Threads(most=2)
         self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
@@ -112,6 +110,8 @@ class SessionLog:
             return
         text = b"\n".join(lines) if joined is None else joined  # a single line is not copied
         self._taken += len(text)
+        if len(text) > MOST_WAITING_BYTES:
+            self._alone_until = self._taken
         # Their lengths, and not the lines themselves: what waits for the disk is held once.
         self._todo.put(_Lines(text, tuple(map(len, lines)), arrived_at))
 
@@ -126,16 +126,23 @@ class SessionLog:
     async def room(self) -> None:
         """Return once the disk has caught up with what was taken, to within `MOST_WAITING_BYTES`, or has failed.
 
+        A longer line is written by then.
+
         The readers of the CLI's output and stderr call it before each read. A disk that takes nothing meanwhile fails
         after `STALL_SECONDS`.
         """
         seen, deadline = self._written, anyio.current_time() + self._stall_seconds
-        while self.failed is None and (waiting := self._taken - self._written) > MOST_WAITING_BYTES:
+        while self.failed is None and (waiting := self._waiting()):
             await anyio.sleep(_LOOK_SECONDS)
             if self._written != seen:
                 seen, deadline = self._written, anyio.current_time() + self._stall_seconds
             elif anyio.current_time() >= deadline:
                 self.failed = OSError(errno.ETIMEDOUT, f"the disk takes nothing any more: {waiting} bytes wait for it")
+
+    def _waiting(self) -> int:
+        """Return how many bytes wait for the disk, if that is too much."""
+        waiting = self._taken - self._written
+        return waiting if waiting > MOST_WAITING_BYTES or self._written < self._alone_until else 0
 
     async def sync(self) -> None:
         """Wait until everything taken so far is on disk (fsync), or failed; at most `FLUSH_SECONDS`."""
@@ -173,6 +180,8 @@ class SessionLog:
                     self._fsync()
                 elif not refused:
                     self._write(item)
+                    item = None  # it may be a long line, and a disk takes its time
+                    self._sync_much()
             except OSError as error:
                 refused = True
                 self.failed = self.failed or error
@@ -202,8 +211,11 @@ class SessionLog:
             _write_all(index, entries)
         self._written += len(rest)
         self._unsynced += len(item.joined) + 1
+
+    def _sync_much(self) -> None:
+        """Ask the disk for what was written, if it is much."""
         if self._unsynced >= _UNSYNCED_BYTES:
-            os.fdatasync(ndjson)
+            os.fdatasync(self._files[0])
             self._unsynced = 0
 
     def _entries(self, item: _Lines) -> Iterator[bytes]:
@@ -257,8 +269,9 @@ class OutputReader:
 
     async def take(self, chunk: bytes) -> Iterable[DecodedLine]:
         """Do the same as `push`, on a thread if a line is long. One caller at a time."""
-        if self._splitter.pending + len(chunk) < _LONG_BYTES:
+        if self._splitter.pending + len(chunk) < LONG_BYTES or b"\n" not in chunk:
             return self.push(chunk)
+        # Scanning and decoding 64 MiB would hold up every other session.
         return await anyio.to_thread.run_sync(lambda: list(self.push(chunk)))
 
     def push(self, chunk: bytes) -> Iterable[DecodedLine]:
@@ -279,7 +292,7 @@ class OutputReader:
             return (DecodedLine(asked=frame, kept=frame, arrived_at=arrived_at) for frame in asked)
         self._sink.extend(redacted, arrived_at)
         return (
-            DecodedLine(asked=frame, kept=frame if clean is line else decode(clean), arrived_at=arrived_at)
+            DecodedLine(asked=frame, kept=frame if clean is line else decode_abridged(clean), arrived_at=arrived_at)
             for line, clean, frame in zip(lines, redacted, asked, strict=True)
         )
 
@@ -287,7 +300,7 @@ class OutputReader:
         self, lines: Sequence[bytes], joined: bytes
     ) -> tuple[Sequence[bytes], Iterable[StreamFrame | Malformed | None]]:
         if len(joined) < max(_WORTH_A_THREAD_BYTES, _WORTH_AHEAD_BYTES * len(lines)):
-            return self._redactor.lines(lines, joined), map(decode, lines)
+            return self._redactor.lines(lines, joined), map(decode_abridged, lines)
         # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
         self._decoder.begin(lines)
         try:
@@ -371,7 +384,8 @@ class _Decoder:
                 decoded = _decoded(lines)
             finally:
                 self._done.put(decoded)
+                del lines, decoded  # they may be long, and the next ones may be far away
 
 
 def _decoded(lines: Sequence[bytes]) -> Decoded:
-    return [decode(line) for line in lines]
+    return [decode_abridged(line) for line in lines]

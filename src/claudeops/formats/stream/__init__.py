@@ -33,10 +33,12 @@ from claudeops.domain.stream.transcript import ObservedCall, PermissionDenial, T
 from claudeops.formats.stream.blocks import tool_results
 from claudeops.formats.stream.builder import TranscriptBuilder
 from claudeops.formats.stream.framing import LINE_BYTES, LineSplitter, Malformed, StreamFrame, decode, dropped_line
+from claudeops.formats.stream.long_lines import LONG_BYTES, decode_abridged
 from claudeops.formats.stream.tallies import RETAINED_BYTES, LineTally
 
 __all__ = [
     "LINE_BYTES",
+    "LONG_BYTES",
     "RETAINED_BYTES",
     "ApiRetried",
     "AssistantText",
@@ -65,6 +67,7 @@ __all__ = [
     "TranscriptBuilder",
     "TurnStarted",
     "decode",
+    "decode_abridged",
     "dropped_line",
     "tool_results",
 ]

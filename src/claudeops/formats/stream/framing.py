@@ -14,6 +14,7 @@ Every ``as_…`` function takes anything and returns a value of its type.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -87,13 +88,9 @@ def as_count(value: object) -> int:
 
 _NEWLINE: Final = b"\n"
 _BOM: Final = b"\xef\xbb\xbf"
-_KEPT_AS_IT_CAME: Final = 4096
-"""Bytes from which a piece of a line is kept as it came, so that a long line is copied only once. Shorter pieces are
-collected, because a line may dribble in byte by byte."""
-
 LINE_BYTES: Final = 64 * 1024 * 1024
 """The longest line; a longer one is dropped. The CLI itself cuts tool results down to kilobytes, but lines of 5 to
-10 MB have been seen, from MCP servers and subagents. One session may take a few times this much memory."""
+10 MB have been seen, from MCP servers and subagents. A session holds a line once."""
 
 _DROPPED: Final = b"[line dropped: "
 
@@ -120,11 +117,11 @@ class LineSplitter:
     replaces a line that is too long.
     """
 
-    __slots__ = ("_limit", "_pending", "_pieces", "_started")
+    __slots__ = ("_begun", "_limit", "_pending", "_started")
 
     def __init__(self, limit: int = LINE_BYTES) -> None:
         self._limit = limit
-        self._pieces: list[bytes | bytearray] = []  # of the line that has not ended yet; empty once it is too long
+        self._begun = io.BytesIO()  # the line that has not ended yet; empty once it is too long
         self._pending = 0
         self._started = False
 
@@ -152,21 +149,18 @@ class LineSplitter:
 
     def _keep(self, piece: bytes) -> None:
         self._pending += len(piece)
-        if self._pending > self._limit:
-            self._pieces.clear()
-        elif len(piece) >= _KEPT_AS_IT_CAME:
-            self._pieces.append(piece)
-        else:
-            if not self._pieces or not isinstance(self._pieces[-1], bytearray):
-                self._pieces.append(bytearray())
-            self._pieces[-1] += piece
+        if self._pending <= self._limit:
+            self._begun.write(piece)
+        elif self._begun.tell():
+            self._begun = io.BytesIO()
 
     def _completed(self, end: bytes) -> bytes:
         size = self._pending + len(end)
-        line = b"".join((*self._pieces, end)) if size <= self._limit else dropped_line(size, self._limit)
-        self._pieces = []
-        self._pending = 0
-        return line
+        begun, self._begun, self._pending = self._begun, io.BytesIO(), 0
+        if size > self._limit:
+            return dropped_line(size, self._limit)
+        begun.write(end.removesuffix(b"\r"))
+        return begun.getvalue()  # what was written, and no copy of it
 
     def _bounded(self, line: bytes) -> bytes:
         return line if len(line) <= self._limit else dropped_line(len(line), self._limit)
@@ -216,7 +210,7 @@ def decode(line: bytes) -> StreamFrame | Malformed | None:
         if isinstance(value, dict) and value.get("type") == _ANSWERED:
             value = _EXACT.decode(line)
     except (orjson.JSONDecodeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _decode_leniently(line)
+        return decode_leniently(line)
     return _frame(value, len(line))
 
 
@@ -233,7 +227,8 @@ def _frame(value: object, size: int) -> StreamFrame | None:
     )
 
 
-def _decode_leniently(line: bytes) -> StreamFrame | Malformed | None:
+def decode_leniently(line: bytes) -> StreamFrame | Malformed | None:
+    """Return what a line holds that is not quite JSON."""
     text = line.decode("utf-8", "replace").strip(_PADDING)
     if not text:
         return None

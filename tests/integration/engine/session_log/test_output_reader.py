@@ -107,7 +107,7 @@ async def test_short_lines_that_come_together_are_decoded_one_by_one_and_written
         decoded.append(line)
         return decode(line)
 
-    monkeypatch.setattr("claudeops.engine.session_log.writer.decode", counted)
+    monkeypatch.setattr("claudeops.engine.session_log.writer.decode_abridged", counted)
     path = tmp_path / "session-000001.ndjson"
     async with SessionLog(path) as sink:
         with OutputReader(redactor=Counted([SECRET]), sink=sink, clock=Noon()) as intake:

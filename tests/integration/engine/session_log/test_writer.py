@@ -237,7 +237,7 @@ async def test_a_disk_that_moves_slowly_has_not_failed(tmp_path: Path, monkeypat
                     time.leap(30)  # in all longer than a disk may stand still
                     pieces.release()
                     await until(lambda count=number: path.stat().st_size > count * 4 * 1024 * 1024)  # type: ignore[misc]
-            pieces.release(5)
+                pieces.release(5)
     assert log.failed is None
 
 
