@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Self
 
@@ -277,6 +277,11 @@ class OutputReader:
     def push(self, chunk: bytes) -> Iterable[DecodedLine]:
         """Return the lines that ``chunk`` completes, in order; iterate once. The log has them already."""
         lines = self._splitter.push(chunk)
+        if len(lines) > 1 and len(lines[0]) >= LONG_BYTES:  # not joined with others: that would copy it
+            first, *others = lines
+            del lines
+            rest = chunk[chunk.index(b"\n") + 1 :]
+            return chain(self._take([first], first), self._take(others, _joined(others, rest)))
         return self._take(lines, _joined(lines, chunk)) if lines else ()
 
     def flush(self) -> Iterable[DecodedLine]:

@@ -85,7 +85,7 @@ def read_markers(texts: Sequence[str]) -> Markers:
     return Markers(
         events=tuple(item for item in statements[:_MOST] if isinstance(item, NewEvent)),
         memories=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedMemory)),
-        summary=_closing_words(texts),
+        summary=_closing_words(texts) if statements else "",
         warnings=tuple(dict.fromkeys(found.warnings)),
     )
 
@@ -98,6 +98,8 @@ class _SeenMarkers(msgspec.Struct, frozen=True):
 
     def text(self, text: str) -> None:
         """Read a text."""
+        if not _holds_marker(text):  # nearly none does, and its lines take many times its memory
+            return
         fenced = 0
         for line in lines_of(text):
             if not _holds_marker(line.text):

@@ -20,6 +20,7 @@ from claudeops.domain.report.report import MARKER_BEGINNINGS, REPORT_CHARACTERS,
 from claudeops.domain.stream.transcript import TEXT_CHARACTERS, LongText, both_ends, says_it_waits
 from claudeops.formats.stream.framing import Malformed, StreamFrame, decode, decode_leniently
 from claudeops.formats.stream.tallies import HELD_INPUT_BYTES
+from claudeops.text.redact.segments import cut_before
 
 LONG_BYTES: Final = 1024 * 1024
 """Lines from this size on are read here; so are texts within them."""
@@ -377,38 +378,9 @@ def _pieces(raw: _Raw) -> Iterator[str]:
     while at < last:
         end = min(at + _PIECE_BYTES, last)
         if end < last:
-            end = _cut_before(raw, at, end)
+            end = cut_before(raw, at, end)
         yield _decoded(raw[at:end])
         at = end
-
-
-_HIGH: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
-_ESCAPE_BYTES: Final = 6
-_CONTINUES: Final = 0x80  # the two highest bits of a byte that is not a character's first
-
-
-def _cut_before(raw: _Raw, at: int, end: int) -> int:
-    """Return the last place before ``end`` between two characters, where no escape goes on."""
-    while raw[end] & 0xC0 == _CONTINUES and end > at + 1:
-        end -= 1
-    escape = _last_escape(raw, at, end)
-    if escape is not None:
-        length = _ESCAPE_BYTES if raw[escape + 1] == ord("u") else 2
-        end = escape if escape + length > end else end
-        escape = _last_escape(raw, at, end)
-    if escape is not None and _HIGH.fullmatch(bytes(raw[escape:end])):  # the other half follows
-        end = escape
-    return end
-
-
-def _last_escape(raw: _Raw, at: int, end: int) -> int | None:
-    """Return where the last escape of some bytes begins, if it goes on to their end or beyond."""
-    before = bytes(raw[at:end])
-    backslash = before.rfind(b"\\", -_ESCAPE_BYTES)
-    if backslash < 0:
-        return None
-    first = len(before[: backslash + 1].rstrip(b"\\"))  # of a row of them, each second one is what the first escapes
-    return at + backslash - (backslash - first) % 2
 
 
 def _decoded(inside: _Raw) -> str:

@@ -11,6 +11,7 @@ redacted here, and after it there.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from bisect import bisect_right
@@ -18,9 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, Protocol
 
+import msgspec
 import re2
 
 from claudeops.text.redact.patterns import ESCAPED_LETTER, SHAPES, UNSEEN, pattern
+from claudeops.text.redact.segments import SEGMENT_BYTES, redacted_segments
 
 MASK: Final = "[redacted]"
 SHORTEST: Final = 6
@@ -38,9 +41,15 @@ _MOST_CHARACTERS: Final = 50_000  # of all secrets together; more would make eve
 _PIECE: Final = 200  # characters; a longer secret is searched for in pieces, which also finds one that was cut off
 _MOST_EXPRESSION: Final = 250_000  # bytes; google-re2 gives up on a few times this, with noise on stderr
 _LONG_LINE: Final = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # what the lenient reader of a line strips
+
+_LONG: Final = 1 << 20  # bytes of a line
+_PAD_BYTES: Final = 4096
+_QUOTE: Final = ord('"')
+_WELL_FORMED: Final = msgspec.json.Decoder(msgspec.Raw)
+_JSON_BEGINNINGS: Final = frozenset(b'{["-0123456789tfnNI')
 
 _Span = tuple[int, int]
 
@@ -72,7 +81,9 @@ class Redactor:
 
         Valid JSON stays valid JSON. What is not JSON is redacted as text.
         """
-        return _until_stable(raw, self._line_once) if self._triggered(raw) else raw
+        if not self._triggered(raw):
+            return raw
+        return _until_stable(raw, self._line_once) if len(raw) < _LONG else self._long_line(raw)
 
     def lines(self, raw: Sequence[bytes], joined: bytes | None = None) -> Sequence[bytes]:
         """Return whole lines as `line` returns each of them; the same sequence when none of them holds a secret.
@@ -130,13 +141,50 @@ class Redactor:
         if not _is_json(line):
             return self._masked(line)
         redacted = _TOKEN.sub(self._token, line)
-        if any(self._known_spans(part) for part in redacted.split(_MASK)):
-            # A secret that contains JSON's own signs runs across tokens: nothing of the line can be kept.
-            return _NOTHING_LEFT + line[len(line.rstrip(b"\r\n")) :]
-        return redacted
+        return _nothing_left(line) if self._holds_known(redacted) else redacted
+
+    def _long_line(self, line: bytes) -> bytes:
+        """Return a line as `line` does, and hold little more beside it than what comes of it."""
+        redacted = io.BytesIO()
+        if not _is_long_json(line):
+            for segment in redacted_segments(line, 0, len(line), lambda text: _until_stable(text, self._masked)):
+                redacted.write(segment)
+            return redacted.getvalue()
+        view, done = memoryview(line), 0
+        for match in _TOKEN.finditer(line):
+            begin, end = match.span()
+            if end - begin > SEGMENT_BYTES and line[begin] == _QUOTE:
+                redacted.write(view[done : begin + 1])
+                for segment in redacted_segments(line, begin + 1, end - 1, self._within):
+                    redacted.write(segment)
+                done = end - 1
+            elif (token := _until_stable(match[0], self._token_alone)) != match[0]:
+                redacted.write(view[done:begin])
+                redacted.write(token)
+                done = end
+        redacted.write(view[done:])
+        whole = redacted.getvalue()
+        return _nothing_left(line) if self._holds_known(whole) else whole
+
+    def _within(self, text: bytes) -> bytes:
+        """Mask the secrets in a part of a JSON string."""
+        return _until_stable(b'"' + text + b'"', self._token_alone)[1:-1] if self._triggered(text) else text
+
+    def _holds_known(self, line: bytes) -> bool:
+        """Return whether known secrets stand between the masks of a line."""
+        begin = 0
+        while begin <= len(line):
+            end = line.find(_MASK, begin)
+            end = len(line) if end < 0 else end
+            if any(known.search(line, begin, end) is not None for known in self._known):
+                return True
+            begin = end + len(_MASK)
+        return False
 
     def _token(self, match: re.Match[bytes]) -> bytes:
-        token = match[0]
+        return self._token_alone(match[0])
+
+    def _token_alone(self, token: bytes) -> bytes:
         if not self._triggered(token):
             return token
         if not token.startswith(b'"'):
@@ -203,8 +251,8 @@ class _Match(Protocol):
 class BytesPattern(Protocol):
     """A compiled expression over bytes."""
 
-    def search(self, text: bytes, pos: int = 0) -> _Match | None:
-        """Return the first match from a position on."""
+    def search(self, text: bytes, pos: int = 0, endpos: int | None = None) -> _Match | None:
+        """Return the first match from a position on; ``endpos``: up to another one."""
 
     def finditer(self, text: bytes) -> Iterator[_Match]:
         """Yield all matches, none of which overlap."""
@@ -317,6 +365,23 @@ def _widened(text: bytes, spans: Sequence[_Span]) -> list[_Span]:
     }
     edges = {edge for span in spans for edge in span}
     return [*spans, *(inside[edge] for edge in edges if edge in inside)]
+
+
+def _nothing_left(line: bytes) -> bytes:
+    """Return what is left of a line with a secret that contains JSON's own signs, and so runs across its tokens."""
+    return _NOTHING_LEFT + line[len(line.rstrip(b"\r\n")) :]
+
+
+def _is_long_json(line: bytes) -> bool:
+    """Return what `_is_json` does, without reading its values where that is possible."""
+    begins = line[:_PAD_BYTES].lstrip(_PADDING.encode())[:1]
+    if begins and begins[0] not in _JSON_BEGINNINGS:
+        return False
+    try:
+        _WELL_FORMED.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _is_json(line)
+    return True
 
 
 def _is_json(line: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from claudeops.clock import Clock
-from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
+from claudeops.engine.session_log.writer import CHUNK_BYTES, DecodedLine, OutputReader, SessionLog, _Decoder
 from claudeops.formats.stream import Malformed, StreamFrame, decode
 from claudeops.text.redact import MASK, Redactor
 
 SECRET = "hunter2hunter2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENDS_WITHIN_SECONDS = 10
+LONGEST = 24_000_000
 LONG = 100_000  # characters; a chunk of it is worth a second thread
 
 SMALL = [
@@ -137,3 +139,39 @@ def test_a_decoder_that_died_is_told_and_replaced() -> None:
     decoder.begin([b"{}"])
     assert decoder.result() == [StreamFrame(type="", subtype="", body={}, size=2)]
     decoder.close()
+
+
+async def test_a_long_line_is_not_copied_to_be_scanned_or_written_with_those_that_come_with_its_end(
+    tmp_path: Path,
+) -> None:
+    path, line = tmp_path / "session-000001.ndjson", b'{"type":"hm","n":"' + b"x" * LONGEST + b'"}'
+    stream = line + b'\n{"type":"hm"}\n{"type":"hm"}\n'
+    async with SessionLog(path) as sink:
+        with OutputReader(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
+            tracemalloc.start()
+            try:
+                for start in range(0, len(stream), CHUNK_BYTES):
+                    taken = list(await intake.take(stream[start : start + CHUNK_BYTES]))
+                    await sink.room()
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert len(taken) == 3
+    assert path.read_bytes() == stream
+    assert most < 1.2 * LONGEST
+
+
+async def test_of_two_long_lines_the_first_is_let_go_of_before_the_second_comes(tmp_path: Path) -> None:
+    line = b"x" * LONGEST + b"\n"
+    async with SessionLog(tmp_path / "session-000001.ndjson") as sink:
+        with OutputReader(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
+            tracemalloc.start()
+            try:
+                for _ in range(2):
+                    for start in range(0, len(line), CHUNK_BYTES):
+                        list(await intake.take(line[start : start + CHUNK_BYTES]))
+                        await sink.room()
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert most < 1.2 * LONGEST

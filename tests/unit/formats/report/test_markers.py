@@ -177,7 +177,7 @@ def test_a_broken_marker_at_the_beginning_does_not_swallow_the_next_on_the_line(
     ],
 )
 def test_the_summary_is_the_last_paragraph_that_is_more_than_markers(texts: list[str], summary: str) -> None:
-    assert read_markers(texts).summary == summary
+    assert read_markers(["[EVENT:info] x1", *texts]).summary == summary
 
 
 def test_text_without_a_marker_is_no_report() -> None:
