@@ -55,7 +55,7 @@ _FRAMES: Final[Mapping[str, Callable[[int], dict[str, object]]]] = {
     "a result in parts": lambda size: _answered([{"type": "text", "text": _of(_LINE, size)}]),
     "a text": lambda size: _said(_of(_LINE, size)),
     "a text of one line": lambda size: _said("x" * size),
-    "a text, 2 bytes a character": lambda size: _said(_of("зн\n", size)),
+    "a text, 2 bytes a character": lambda size: _said(_of("знаки " * 12, size)),
     "a text, 4 bytes a character": lambda size: _said(_of("😀", size)),
     "escapes": lambda size: _said(_of('"', size // 2)),
     "the input of a tool": lambda size: {

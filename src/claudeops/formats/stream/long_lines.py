@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -20,6 +19,7 @@ from claudeops.domain.report.report import MARKER_BEGINNINGS, REPORT_CHARACTERS,
 from claudeops.domain.stream.transcript import TEXT_CHARACTERS, LongText, both_ends, says_it_waits
 from claudeops.formats.stream.framing import Malformed, StreamFrame, decode, decode_leniently
 from claudeops.formats.stream.tallies import HELD_INPUT_BYTES
+from claudeops.text import regex
 from claudeops.text.redact.segments import cut_before
 
 LONG_BYTES: Final = 1024 * 1024
@@ -33,11 +33,11 @@ _HEAD_BYTES: Final = 64 * 1024
 _VALUE_BEGINNINGS: Final = frozenset(b'{["-0123456789tfnNI')
 _PADDING: Final = b" \t\r\n\v\f\x00\xef\xbb\xbf"
 _UNTERMINATED: Final = "Unterminated"
-_PLACE: Final = re.compile(r"\(byte (\d+)\)$")
+_PLACE: Final = regex.Pattern(r"\(byte (\d+)\)$")
 
 _KEPT_LINES: Final = (*MARKER_BEGINNINGS, "```", "~~~")
 _REPORT_WORDS: Final = ("summary", "escalation")  # keys of every report
-_HIDDEN_LETTER: Final = re.compile(r"\\u00[67]")  # of such a key in JSON within JSON
+_HIDDEN_LETTER: Final = regex.Pattern(r"\\u00[67]")  # of such a key in JSON within JSON
 _WORD_CHARACTERS: Final = 32
 
 _Raw = bytes | memoryview

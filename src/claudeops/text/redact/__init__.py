@@ -23,7 +23,6 @@ import msgspec
 import re2
 
 from claudeops.text.redact.patterns import ESCAPED_LETTER, SHAPES, UNSEEN, pattern
-from claudeops.text.redact.segments import SEGMENT_BYTES, redacted_segments
 
 MASK: Final = "[redacted]"
 SHORTEST: Final = 6
@@ -145,6 +144,11 @@ class Redactor:
 
     def _long_line(self, line: bytes) -> bytes:
         """Return a line as `line` does, and hold little more beside it than what comes of it."""
+        from claudeops.text.redact.segments import (  # noqa: PLC0415 - no command has such lines
+            SEGMENT_BYTES,
+            redacted_segments,
+        )
+
         redacted = io.BytesIO()
         if not _is_long_json(line):
             for segment in redacted_segments(line, 0, len(line), lambda text: _until_stable(text, self._masked)):

@@ -6,7 +6,6 @@ in two. No secret is as long as what is looked at of each side. Where that holds
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -17,7 +16,7 @@ AROUND_BYTES: Final = 32 * 1024
 _TRIES: Final = 20
 _STEP_BYTES: Final = 1024
 
-_HIGH: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_HIGH_BEGINS: Final = (b"\\ud8", b"\\ud9", b"\\uda", b"\\udb")  # the first half of a surrogate pair
 _ESCAPE_BYTES: Final = 6
 _CONTINUES: Final = 0x80  # the two highest bits of a byte that is not a character's first
 
@@ -40,7 +39,7 @@ def cut_before(raw: bytes | memoryview, at: int, end: int) -> int:
         length = _ESCAPE_BYTES if raw[escape + 1] == ord("u") else 2
         end = escape if escape + length > end else end
         escape = _last_escape(raw, at, end)
-    if escape is not None and _HIGH.fullmatch(bytes(raw[escape:end])):  # the other half follows
+    if escape is not None and bytes(raw[escape:end]).lower().startswith(_HIGH_BEGINS):  # the other half follows
         end = escape
     return end
 

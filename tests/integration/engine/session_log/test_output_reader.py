@@ -148,10 +148,11 @@ async def test_a_long_line_is_not_copied_to_be_scanned_or_written_with_those_tha
     stream = line + b'\n{"type":"hm"}\n{"type":"hm"}\n'
     async with SessionLog(path) as sink:
         with OutputReader(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
+            taken: list[DecodedLine] = []
             tracemalloc.start()
             try:
                 for start in range(0, len(stream), CHUNK_BYTES):
-                    taken = list(await intake.take(stream[start : start + CHUNK_BYTES]))
+                    taken += list(await intake.take(stream[start : start + CHUNK_BYTES]))
                     await sink.room()
                 _, most = tracemalloc.get_traced_memory()
             finally:
