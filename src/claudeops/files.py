@@ -1,4 +1,4 @@
-"""Which directories are never shown whole; and whether a path is there.
+"""Which directories are never shown whole; where a path leads, and whether it is there.
 
 Whoever may look gets an answer, and whoever may not an error of one sentence: `Path.exists` and its like raise where a
 directory on the way may not be searched, or where a name is too long.
@@ -15,6 +15,12 @@ from claudeops.errors import ConfigurationError, ErrorKind
 
 NEVER_WHOLE: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
 """Directories that hold secrets: no session sees one of them whole, whoever names it."""
+
+
+def resolve(path: Path) -> Path:
+    """Do the same as `Path.resolve`; a path that leads through no links is returned as it is, which takes half."""
+    found = os.path.realpath(path)
+    return path if found == str(path) else Path(found)
 
 
 def is_there(path: Path) -> bool:

@@ -77,6 +77,7 @@ class Claims:
         self._one = anyio.CapacityLimiter(1)  # threads that a directory of logs can keep waiting
         self._seen: Mapping[int, str] = {}  # sessions that a look found due and no claim took, with their log paths
         self._seen_at: datetime | None = None  # when that look was
+        self.may_have_left = True  # sessions that are due, by what the last claim found
 
     async def claim(
         self,
@@ -130,6 +131,7 @@ class Claims:
                 self._seen, self._seen_at = claimed.left, seen_at
             return claimed
 
+        self.may_have_left = True
         seen, seen_at, self._seen = self._seen, self._seen_at, {}
         if seen and seen_at is not None and abs(now - seen_at) < _FRESH:
             claimed = await take(seen, seen_at=seen_at)
@@ -138,10 +140,12 @@ class Claims:
         log_paths: dict[int, str] = {}
         look = partial(_look, owner=owner, rules=rules, now=now, chain=chain, room=room)
         due = await self._database.read(look)
+        is_whole = not is_narrow and len(due) < _LOOK_AHEAD
         while due:
             log_paths |= await self._decide(log_path, due)
             claimed = await take(log_paths, seen_at=now)
             if claimed.taken or claimed.undecided is None:
+                self.may_have_left = not is_whole or bool(claimed.left)
                 return claimed.taken
             due = (claimed.undecided,)
         return ()

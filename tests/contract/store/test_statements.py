@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.briefing import BriefingText, TextKind
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Capacity, Hold, HoldKind
 from claudeops.domain.spending.budget import Budgets
@@ -51,6 +52,9 @@ QUEUED: Final = ("INSERT sessions", "UPDATE sessions", "COMMIT")
 CLAIMED: Final = ("SELECT flags", "SELECT sessions", "UPDATE sessions", "UPDATE instances", "COMMIT")
 ENDED: Final = ("SELECT sessions", "SELECT what is there", "UPDATE sessions", "INSERT service_checks", "COMMIT")
 
+BRIEFED: Final = (
+    *("SELECT sessions", "DELETE session_memories", "DELETE session_texts", "INSERT session_texts", "COMMIT"),
+)
 CLAIMED_FOR_MONEY: Final = (
     *("SELECT flags", "SELECT sessions", "SELECT budget_entries", "UPDATE sessions", "INSERT budget_entries"),
     *("UPDATE instances", "COMMIT"),
@@ -164,6 +168,19 @@ async def test_looks_that_sites_share_are_written_together_and_cost_the_others_n
         *("SELECT probes", "UPDATE probe_views", "SELECT instances", "SELECT probe_views"),
         *of_one.steps,
     ], str(of_several)
+
+
+async def test_the_record_of_what_a_session_reads_takes_one_statement_for_all_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [BriefingText(kind=TextKind.CHECK, name=f"{number}", origin="here", digest="d") for number in range(5)]
+    async with opened(database) as store:
+        await queued(store)
+        session = await claimed(store)
+        assert session is not None
+        with costs(store, monkeypatch) as recording:
+            await store.briefings.record(session.id, attempt=session.attempt, memory_ids=(), texts=texts)
+    assert tuple(recording.steps) == BRIEFED, str(recording)
 
 
 async def test_a_look_in_vain_takes_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ from claudeops.engine.cell.headers import trust
 from claudeops.engine.cell.own_network import resolver_file
 from claudeops.engine.cell.system_calls import filter_as_text, keyctl_number
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.files import NEVER_WHOLE
+from claudeops.files import NEVER_WHOLE, resolve
 
 UID: Final = 1000
 """The uid that a session sees as its own; on the machine it is the daemon's user."""
@@ -307,7 +307,7 @@ def system_mounts() -> tuple[Mount, ...]:
             found.append(Mount(place, MountKind.LINK, place.readlink()))
         elif place.is_dir():
             found.append(_shown(place))
-    found += [Mount(at, MountKind.READ_ONLY, at.resolve()) for name in ETC if _for_everybody(at := Path("/etc", name))]
+    found += [Mount(at, MountKind.READ_ONLY, resolve(at)) for name in ETC if _for_everybody(at := Path("/etc", name))]
     return tuple(found)
 
 
@@ -353,7 +353,7 @@ def session_mounts(
         programs += interpreter()
     logs = (place for name in LOGS if _for_everybody(place := Path(name)))
     for path in (*programs, *spec.shown, *logs, *_compose_files(spec.projects)):
-        if path.exists() and _may_be_shown(path.resolve(), hidden):
+        if path.exists() and _may_be_shown(resolve(path), hidden):
             wanted += _both(path)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))
 
@@ -375,15 +375,16 @@ def _shown_by(mounts: Iterable[Mount]) -> Iterator[str]:
     bubblewrap reads the list of all mounts at each mount, so that seventy take three times as long as forty. What
     leads to other machines stays mounted: the machine may write it anew, into the same file, while a session runs.
     """
-    mounted: set[Path] = set()
+    mounted: dict[str, Mount] = {}
     for mount in mounts:
-        is_of_etc = _ETC in mount.place.parents and mount.place not in _BY_MACHINE
-        may_be_copied = is_of_etc and mount.kind is MountKind.READ_ONLY and mounted.isdisjoint(mount.place.parents)
+        place = str(mount.place)
+        is_of_etc = place.startswith(f"{_ETC}/") and mount.place not in _BY_MACHINE
+        may_be_copied = is_of_etc and mount.kind is MountKind.READ_ONLY and _above(place, mounted) is None
         if may_be_copied and _is_short(mount.source):
-            yield from ("--copy", str(mount.source), str(mount.place))
+            yield from ("--copy", str(mount.source), place)
         else:
             yield from mount.arguments()
-            mounted.add(mount.place)
+            mounted[place] = mount
 
 
 def _is_short(path: Path) -> bool:
@@ -406,8 +407,8 @@ def _shown(path: Path) -> Mount:
 
 def _both(path: Path) -> tuple[Mount, ...]:
     """Return mounts for a path at its real place, and also under its own name if that leads there by links."""
-    real = path.resolve()
-    return (_shown(real),) if real == path else (_shown(real), Mount(path, MountKind.READ_ONLY, real))
+    found = resolve(path)
+    return (_shown(found),) if found is path else (_shown(found), Mount(path, MountKind.READ_ONLY, found))
 
 
 def _for_everybody(path: Path) -> bool:
@@ -433,7 +434,7 @@ def _on_path(path: str) -> tuple[Path, ...]:
     found: list[Path] = []
     for entry in path.split(":"):
         directory = Path(entry)
-        if not directory.is_absolute() or directory.resolve() in NEVER_WHOLE:
+        if not directory.is_absolute() or resolve(directory) in NEVER_WHOLE:
             continue
         found.append(directory)
         if directory.name in {"bin", "sbin"} and directory.parent not in NEVER_WHOLE:
@@ -443,23 +444,24 @@ def _on_path(path: str) -> tuple[Path, ...]:
 
 def _may_be_shown(path: Path, hidden: Sequence[Path]) -> bool:
     """Return whether a path neither is, nor contains, nor lies in anything that is hidden."""
+    place = f"{path}/"
     return path not in NEVER_WHOLE and not any(
-        path == other or path.is_relative_to(other) or other.is_relative_to(path) for other in hidden
+        place.startswith(f"{other}/") or str(other).startswith(place) for other in hidden
     )
 
 
 def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:
     """Return one mount per place, root first, without those that another mount or a link shows already."""
-    chosen: dict[Path, Mount] = {}
+    chosen: dict[str, Mount] = {}
     for mount in wanted:
-        chosen.setdefault(mount.place, mount)
-    kept: dict[Path, Mount] = {}
-    for place, mount in sorted(chosen.items(), key=lambda item: (len(item[0].parts), item[0])):
+        chosen.setdefault(str(mount.place), mount)
+    kept: dict[str, Mount] = {}
+    for place, mount in sorted(chosen.items(), key=lambda item: _from_root(item[1])):
         above = _above(place, kept)
         if above is not None and (above.kind is MountKind.LINK or (above.reveals and mount.reveals)):
             continue
         is_below = above is not None and above.reveals and mount.kind is MountKind.READ_ONLY
-        if is_below and mount.source == place.resolve():
+        if is_below and mount.source == resolve(mount.place):
             continue
         kept[place] = mount
     return list(kept.values())
@@ -467,18 +469,28 @@ def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:
 
 def _covered(mounts: Iterable[Mount], hidden: Sequence[Path], nothing: Path) -> list[Mount]:
     """Return the mounts with a cover over everything hidden that one of them would reveal."""
-    chosen = {mount.place: mount for mount in mounts}
+    chosen = {str(mount.place): mount for mount in mounts}
     for path in sorted(hidden, key=lambda hide: (len(hide.parts), hide)):
-        above = _above(path, chosen)
-        if above is None or not above.reveals or path in chosen:
+        place = str(path)
+        above = _above(place, chosen)
+        if above is None or not above.reveals or place in chosen:
             continue
         if path.is_dir():
-            chosen[path] = Mount(path, MountKind.EMPTY, path)
+            chosen[place] = Mount(path, MountKind.EMPTY, path)
         elif path.exists():
-            chosen[path] = Mount(path, MountKind.READ_ONLY, nothing)
-    return sorted(chosen.values(), key=lambda mount: (len(mount.place.parts), mount.place))
+            chosen[place] = Mount(path, MountKind.READ_ONLY, nothing)
+    return sorted(chosen.values(), key=_from_root)
 
 
-def _above(place: Path, mounts: dict[Path, Mount]) -> Mount | None:
+def _from_root(mount: Mount) -> tuple[int, list[str]]:
+    parts = str(mount.place).split("/")
+    return len(parts), parts
+
+
+def _above(place: str, mounts: Mapping[str, Mount]) -> Mount | None:
     """Return the nearest mount above a place."""
-    return next((mounts[parent] for parent in place.parents if parent in mounts), None)
+    while place not in {"", "/"}:
+        place = place.rpartition("/")[0] or "/"
+        if (mount := mounts.get(place)) is not None:
+            return mount
+    return None

@@ -20,6 +20,7 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -428,19 +429,19 @@ def proc_covers(nothing: Path) -> tuple[str, ...]:
     bubblewrap 0.8 covers directories that are writable themselves, and ``/proc/sys`` is not, though its files are.
     """
     covers: list[str] = []
-    names = (name for name in os.listdir("/proc") if not name.isdigit())  # noqa: PTH208 - most are processes
-    for name in sorted(names):
-        entry = Path("/proc", name)
-        if name in _NOT_OF_PROC or entry.is_symlink():
+    with os.scandir("/proc") as listed:
+        entries = [entry for entry in listed if not entry.name.isdigit()]  # most are processes
+    for entry in sorted(entries, key=attrgetter("name")):
+        if entry.name in _NOT_OF_PROC or entry.is_symlink():
             continue
         if entry.is_dir():
-            covers += ["--ro-bind", str(entry), str(entry)]
+            covers += ["--ro-bind", entry.path, entry.path]
         elif _changes_or_tells_too_much(entry):
-            covers += ["--ro-bind", str(nothing), str(entry)]
+            covers += ["--ro-bind", str(nothing), entry.path]
     return tuple(covers)
 
 
-def _changes_or_tells_too_much(entry: Path) -> bool:
+def _changes_or_tells_too_much(entry: os.DirEntry[str]) -> bool:
     """Return whether a file is writable, not readable by everybody, or about the kernel and other users' keys."""
     mode = entry.stat().st_mode
     return bool(mode & 0o222) or not mode & 0o004 or entry.name in _TELLS_TOO_MUCH

@@ -132,6 +132,8 @@ async def _relays(
     loop = asyncio.get_running_loop()
     ports = [(one.host, port) for one in listed for port in one.tcp]
     added = tuple(header for header in headers if (header.host, header.port) in ports)
+    if not added:
+        return (), None
 
     def trouble(each: Trouble) -> None:
         log.warning(LogEvent.HEADER_NOT_ADDED, host=each.host, port=each.port, error=each.error)

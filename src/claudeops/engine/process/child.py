@@ -30,9 +30,11 @@ from claudeops.engine.process.tree import (
     await_end,
     disown,
     first_in_namespace,
+    has_ended,
     inherited,
     kill_all,
     marked,
+    open_namespace,
     own,
     reap,
     starting,
@@ -96,6 +98,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     lifeline: Lifeline | None = None  # to the guardian, where there is one; else everything is in a namespace
     cli: int | None = None  # the CLI's own pid, as its guardian reported it
     seen: set[ProcessId] = msgspec.field(default_factory=set)  # every member of its tree that was ever listed
+    _namespaces: list[int] = msgspec.field(default_factory=list)  # descriptors, as `open_namespace` gives one
 
     @property
     def pid(self) -> int:
@@ -111,6 +114,27 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
         """Remember the tree as it is now; descent is lost once a parent dies. Bounded by `LISTING_SECONDS`."""
         self.seen.update(await _looked(lambda: tree_of(self.pid), _NOBODY))
 
+    async def note_namespace(self) -> None:
+        """Remember its namespace, if it has one, to know at once when everything in it has ended."""
+        if self.lifeline is not None or self.exited:
+            return
+        with suppress(TimeoutError):
+            found = await _LOOKS.run(
+                partial(open_namespace, self.pid),
+                seconds=LISTING_SECONDS,
+                what="a look at a namespace",
+                undo=_close,
+            )
+            if found is not None:
+                self._namespaces.append(found)
+
+    async def namespace_ended(self) -> bool:
+        """Return whether everything that ran has ended with its namespace; ``False`` where that is not known."""
+        if not self._namespaces:
+            return False
+        wait = partial(has_ended, self._namespaces[0], SETTLE_SECONDS)
+        return await _looked(wait, otherwise=False, seconds=LISTING_SECONDS + SETTLE_SECONDS)
+
     async def aclose(self) -> None:
         """Close our ends."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(REAP_SECONDS):
@@ -119,6 +143,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
                     await stream.aclose()
             if self.lifeline is not None:
                 await self.lifeline.cut()
+        while self._namespaces:
+            os.close(self._namespaces.pop())
         if self.exited:
             disown(self.pid)
 
@@ -219,6 +245,8 @@ async def sweep(child: Child) -> int:
     Repeats until a look finds none: a fork that races the first look is caught by the next one. Processes in a
     namespace end with it, a moment after its first process.
     """
+    if await child.namespace_ended():
+        return 0
     reported = 0 if child.lifeline is None else await child.lifeline.strays(_STRAYS_SECONDS)
     killed: set[ProcessId] = set()
     settled = anyio.current_time() + (SETTLE_SECONDS if child.lifeline is None else 0.0)
@@ -370,6 +398,11 @@ async def _last_words(child: Child) -> str:
         while True:
             output = (output + await child.stderr.receive())[-_LAST_WORDS_BYTES:]
     return output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def _left_of(child: Child) -> AbstractSet[ProcessId]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -115,6 +116,37 @@ def first_in_namespace(pid: int) -> int:
     below = children(pid)
     inside = [found for child in (children(below[0]) if below else []) if (found := _identify(child)) is not None]
     return min(inside, key=lambda process: (process.started, process.pid)).pid if inside else pid
+
+
+def open_namespace(pid: int) -> int | None:
+    """Return a descriptor of the first process of the namespace that bubblewrap has made, given bubblewrap's own pid.
+
+    It is readable once all processes there have ended: the kernel ends the first one last. ``None``: there is none, or
+    the kernel has no such descriptors.
+    """
+    for child in children(pid)[:1]:
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(child)
+            if _is_first(child, of=pid):  # looked at by now: else another process may have got the pid
+                return descriptor
+            os.close(descriptor)
+    return None
+
+
+def has_ended(namespace: int, seconds: float) -> bool:
+    """Wait for the end of all processes of a namespace, and reap what this process has inherited of it."""
+    with select.epoll() as ended:
+        ended.register(namespace, select.EPOLLIN)
+        if not ended.poll(seconds):
+            return False
+    reap(inherited())
+    return True
+
+
+def _is_first(pid: int, *, of: int) -> bool:
+    with open(f"/proc/{pid}/status", "rb") as status:  # noqa: PTH123 - ten times cheaper than pathlib
+        fields = dict(line.split(b":", 1) for line in status.read().splitlines())
+    return int(fields[b"PPid"]) == of and fields.get(b"NSpid", b"").split()[1:][-1:] == [b"1"]
 
 
 def marked(beginning: str) -> frozenset[ProcessId]:

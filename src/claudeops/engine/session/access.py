@@ -154,7 +154,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     groups: Collection[int]
     is_root: bool = False  # permissions do not hold it
-    mounts: Sequence[Mount] | None = None  # None: it sees all of the machine
+    mounts: Mapping[str, Mount] | None = None
+    """By their places, as text: some hundred paths are looked up for each session. None: it sees all of the machine."""
 
     def real(self, path: Path, *, of_session: Path | None = None) -> Path | None:
         """Return where a path leads on the machine; ``None`` if nothing is there for a session.
@@ -165,17 +166,26 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             return path if _mode(path) else None
         if self.mounts is None:
             return path.resolve() if _mode(path) else None
+        found = self._shown(str(path), self.mounts)
+        return None if found is None else Path(found)
+
+    def _shown(self, path: str, mounts: Mapping[str, Mount]) -> str | None:
         for _ in range(_DEEPEST_LINK):
-            mount = self._above(path)
+            place = path
+            while (mount := mounts.get(place)) is None and place not in {"", "/"}:
+                place = place.rpartition("/")[0] or "/"
             if mount is None or mount.kind is MountKind.EMPTY:
                 return None
+            rest = path[len(place) :]
             if mount.kind is MountKind.LINK:
-                path = mount.place.parent / mount.source / path.relative_to(mount.place)
+                path = os.path.join(os.path.dirname(place), mount.source) + rest  # noqa: PTH118, PTH120 - see `mounts`
                 continue
-            found = mount.source / path.relative_to(mount.place)
-            if not found.is_symlink():
-                return found if _mode(found) else None
-            path = Path(os.path.normpath(path.parent / found.readlink()))
+            found = f"{mount.source}{rest}"
+            try:
+                target = os.readlink(found)  # noqa: PTH115 - see `mounts`
+            except (OSError, ValueError):  # no link
+                return found if os.path.exists(found) else None  # noqa: PTH110 - see `mounts`
+            path = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - see `mounts`
         return None
 
     def may(self, path: Path, right: int) -> bool:
@@ -194,10 +204,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
         return bool(found.st_mode >> shift & right)
 
-    def _above(self, path: Path) -> Mount | None:
-        places = {mount.place: mount for mount in self.mounts or ()}
-        return next((places[place] for place in (path, *path.parents) if place in places), None)
-
 
 def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
     """Return what the sessions of a cell see."""
@@ -207,7 +213,7 @@ def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
     uid, groups = os.geteuid(), (os.getegid(), *os.getgroups())
     if not isinstance(cell, BubblewrapCell):
         return View(uid=uid, groups=groups, is_root=uid == 0)
-    return View(uid=uid, groups=groups, mounts=cell.mounts(sandbox))
+    return View(uid=uid, groups=groups, mounts={str(mount.place): mount for mount in cell.mounts(sandbox)})
 
 
 # --- single facts -------------------------------------------------------------------------------------

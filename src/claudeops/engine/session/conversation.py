@@ -123,6 +123,7 @@ class Conversation:
                 # First, so that it gets the channel's lock first and nothing is sent before the opening.
                 tasks.start_soon(self._open)
                 tasks.start_soon(self._keep_stderr)
+                tasks.start_soon(self.child.note_namespace)
                 tasks.start_soon(self.clocks.watch, self.control)
                 tasks.start_soon(self._stop_when_asked)
                 tasks.start_soon(self._watch_sink)

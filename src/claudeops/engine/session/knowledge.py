@@ -6,7 +6,8 @@ and the log says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -26,12 +27,26 @@ from claudeops.formats.estate.manifest import FILE
 from claudeops.formats.library import LibraryKind, LibraryText
 from claudeops.logs import LogEvent, Logger
 from claudeops.structs import replace
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, open_tasks
 from claudeops.text import casefold_key, clip, regex, unique
 from claudeops.wording.prompt.knowledge import NOTHING_ON_RECORD, Knowledge, KnownFacts
 
 _LIBRARY_TOKENS: Final = 4_000
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[{regex.SPACE},;()\[\]\"'?!]+")
+
+
+@asynccontextmanager
+async def read_anew(context: SessionContext, log: Logger) -> AsyncIterator[list[Estate]]:
+    """Read estate and library anew while the block runs, and wait for them at its end: the estate is in the list."""
+    read: list[Estate] = []
+
+    async def look() -> None:
+        read.append(await context.estates.look(log))
+
+    async with open_tasks() as tasks:
+        tasks.start_soon(context.libraries.look, log)
+        tasks.start_soon(look)
+        yield read
 
 
 class Gathering(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from claudeops.domain.estate.estate import Estate
 from claudeops.domain.network.destination import in_words
@@ -104,14 +105,16 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         ``before_go`` is called when files in memory are there, and before anything runs that could use them.
         """
         async with open_tasks() as tasks:
-            gathered = _Gathered()
-            tasks.start_soon(self._gather, gathered)
-            return await self._start(gathered, before_go)
+            return await self._start(tasks, before_go)
 
-    async def _start(self, gathered: _Gathered, before_go: Callable[[], Awaitable[None]] | None) -> Launched:
-        """Start it while the prompt is put together, which it reads once it runs."""
-        context, session, workspace = self.context, self.session, self.workspace
-        if session.resumes is not None or not self.has_namespace:
+    async def _start(self, tasks: TaskGroup, before_go: Callable[[], Awaitable[None]] | None) -> Launched:
+        """Start it; where its cell is made first, the prompt, which it reads once it runs, is put together meanwhile.
+
+        Not earlier: both take the interpreter, and the cell takes longer.
+        """
+        context, session, workspace, gathered = self.context, self.session, self.workspace, _Gathered()
+        if is_first := session.resumes is not None or not self.has_namespace:
+            await self._gather(gathered)
             await gathered.wait()
         place, agent = await self._place(), await self.keys.socket()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
@@ -129,6 +132,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             command = self.harness.command(spec)
             await files.prepare(command)
             sandboxed, mounts = await self._sandboxed(agent)
+            if not is_first:
+                tasks.start_soon(self._gather, gathered)
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
@@ -167,16 +172,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _prompt(self) -> Prompt:
         context, gathering, access = self.context, self._gathering(), tuple[str, ...]()
+        repositories = tuple[str, ...]()
 
         async def look() -> None:
-            nonlocal access
+            nonlocal access, repositories
+            repositories = await _repositories(context.repos_dir)
             access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
 
         async with open_tasks() as tasks:
             tasks.start_soon(look)  # while the database answers
             template = await context.prompts.template(self.tier.number)
             knowledge = await gathering.recorded(await gathering.knowledge(), template)
-            repositories = await _repositories(context.repos_dir)
         if self.reach is not None:
             access += (in_words(self.reach.listed, self.reach.unknown),)
             access += (added_in_words(self.reach.headers),) if self.reach.headers else ()

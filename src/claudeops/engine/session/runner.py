@@ -43,6 +43,7 @@ from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
 from claudeops.engine.session.filters import Filters, cells_behind, clusters_of, files_below, open_filters
 from claudeops.engine.session.keys import SessionKeys, keys_of, open_keys
+from claudeops.engine.session.knowledge import read_anew
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import ErrorKind, HarnessError
@@ -50,7 +51,6 @@ from claudeops.formats.report.markers import Handoff, HandoffError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.structs import replace
-from claudeops.tasks import open_tasks
 from claudeops.text.redact import Redactor
 from claudeops.wording.live import Viewpoint
 
@@ -100,19 +100,18 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
         log = log_context(context.log, session)
         started = context.clock.monotonic()
         try:
-            async with open_tasks() as tasks:
-                tasks.start_soon(context.libraries.look, log)
-                estate = await context.estates.look(log)
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
-            await _admit(harness, context.clis)
-            uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
-            keys = await keys_of(context.confinement.cell, tier)
-            clusters = await clusters_of(tier)
-            kept_back = frozenset() if keys is None else keys.files
-            workspace = await workspaces.create(
-                root, template_home=tier.template_home, uid=uid, without=kept_back | files_below(tier, clusters)
-            )
-            bound = await _bound_in_memory(workspace, context.confinement)
+            async with read_anew(context, log) as estate_read:  # while the workspace is made
+                await _admit(harness, context.clis)
+                uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
+                keys = await keys_of(context.confinement.cell, tier)
+                clusters = await clusters_of(tier)
+                kept_back = frozenset() if keys is None else keys.files
+                workspace = await workspaces.create(
+                    root, template_home=tier.template_home, uid=uid, without=kept_back | files_below(tier, clusters)
+                )
+                bound = await _bound_in_memory(workspace, context.confinement)
+            (estate,) = estate_read
             async with (
                 _group(session, context.confinement, bound) as group,
                 metered(context, session, harness, control) as access,
@@ -288,6 +287,8 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     async def _looked(self, gathered: Gathered, judge: Judging) -> Gathered:
         """Return it with its looks; a call that is not judged in time is no evidence."""
         verdicts = {}
+        if not gathered.succeeded_in_log:
+            self.sink.close_later()  # nothing is read of it, and the disk takes it meanwhile
         with anyio.move_on_after(_LOOKS_SECONDS):
             for call in calls_that_ran(gathered):
                 with contextlib.suppress(NotJudgedError):

@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -73,6 +74,7 @@ class Supervisor:
     _draining: bool = False
     _hurrying: bool = False
     _claiming: bool = False  # a claim is under way: its rows may be running already, and are not in ``running`` yet
+    _claimed_at: datetime | None = None  # of what was due at this moment the last claim has taken what it could
     _claim_at: float = 0.0  # monotonic seconds; in the future while the database fails
     _trouble: DatabaseTrouble = field(init=False)
     _less: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session or a claim ends
@@ -137,7 +139,7 @@ class Supervisor:
             finally:
                 self._claiming = False
                 self._notify_less()
-            if not claimed:
+            if not claimed or not self.claims.may_have_left:
                 return
 
     async def _rest(self) -> float:
@@ -155,7 +157,9 @@ class Supervisor:
         if due_at is None:
             return math.inf
         left = (due_at - self.clock.now()).total_seconds()
-        return left if left > 0 else LOOK_SECONDS  # it waits for money, or for the end of a hold
+        # What was due at the last claim waits for money, or for the end of a hold; what is due since then for nothing.
+        was_due = left <= 0 and (self._claimed_at is None or due_at <= self._claimed_at)
+        return LOOK_SECONDS if was_due else max(left, 0.0)
 
     def _capacity(self, rules: EscalationRules) -> Capacity:
         """Return how many sessions may start; those that wait for approval, or only for their end, hold no slot.
@@ -175,11 +179,12 @@ class Supervisor:
         )
 
     async def _claim(self, capacity: Capacity, rules: EscalationRules) -> Sequence[Session]:
+        now = self._claimed_at = self.clock.now()
         try:
             claimed = await self.claims.claim(
                 self.owner,
                 rules=rules,
-                now=self.clock.now(),
+                now=now,
                 cli_session_id=self.new_cli_session_id,
                 log_path=self.log_path,
                 chain=self.chain,
@@ -199,7 +204,7 @@ class Supervisor:
         return claimed
 
     async def _carry_out(self, session: Session, control: StopControl) -> None:
-        log = log_context(self.log, session)
+        log, is_followed = log_context(self.log, session), False
         try:
             for listener in self.listeners:
                 with _guarded(log):
@@ -208,35 +213,43 @@ class Supervisor:
                 if self.hub.listening:
                     self.hub.publish(session_began(session, self.redact, self.clock.now()))
             async with self._run_guarded(session, control, log) as ending:
-                # Its processes are gone, so another session may start. The claim goes first in the writer's queue,
-                # because it is short and a slot is empty meanwhile.
-                rules = self.rules()
-                is_awaited = self._capacity(rules).is_short  # else all that is due has been claimed
-                self._written.add(session.id)
-                if is_awaited:
-                    await self.dispatcher.announce()
-                    await anyio.lowlevel.checkpoint()
-                finished = None
-                if ending.outcome is Outcome.LOST:
-                    await self.give_up(session, ending)
-                else:
-                    finished = await commit_result(ending, queue=self.queue, rules=rules, log=log)
-                if finished is not None:
-                    if finished.next_session_id is not None:  # its claim looks at the database meanwhile
-                        await self.dispatcher.announce()
-                        await anyio.lowlevel.checkpoint()
-                    self._announce_end(session, ending, finished, log)
-                del ending, finished  # with all their texts, which are given back below
+                is_followed = await self._write_end(session, ending, log)
+                del ending  # with all its texts, which are given back below
         finally:
+            is_awaited = self._capacity(self.rules()).is_short
             del self.running[session.id]
             self._written.discard(session.id)
             self._notify_less()
         for listener in self.listeners:
             with _guarded(log):
                 listener.left(session)
-        # Also if no next session is queued: the number of sessions under way is limited too, and one has ended.
-        await self.dispatcher.announce()
+        # The claim for the next session has taken all that is due, unless the number of sessions under way, which is
+        # limited too, kept it from that.
+        if is_awaited or not is_followed:
+            await self.dispatcher.announce()
         await self.memory.give_back()
+
+    async def _write_end(self, session: Session, ending: Ending, log: Logger) -> bool:
+        """Write an end, and announce it; return whether a session that follows was announced too."""
+        # Its processes are gone, so another session may start. The claim goes first in the writer's queue, because it
+        # is short and a slot is empty meanwhile.
+        rules = self.rules()
+        is_awaited = self._capacity(rules).is_short  # else all that is due has been claimed
+        self._written.add(session.id)
+        if is_awaited:
+            await self.dispatcher.announce()
+            await anyio.lowlevel.checkpoint()
+        if ending.outcome is Outcome.LOST:
+            await self.give_up(session, ending)
+            return False
+        finished = await commit_result(ending, queue=self.queue, rules=rules, log=log)
+        if finished is None:
+            return False
+        if is_followed := finished.next_session_id is not None:  # its claim looks at the database meanwhile
+            await self.dispatcher.announce()
+            await anyio.lowlevel.checkpoint()
+        self._announce_end(session, ending, finished, log)
+        return is_followed
 
     def _announce_end(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
         """Log and publish an end that the database has taken."""

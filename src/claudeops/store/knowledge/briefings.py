@@ -42,13 +42,23 @@ class Briefings:
                 raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
             for table in (session_memories, session_texts):
                 connection.execute(delete(table).where(table.c.session_id == session_id))
-            existing = connection.execute(select(memories.c.id).where(memories.c.id.in_(shown))).scalars().all()
+            known = select(memories.c.id).where(memories.c.id.in_(shown))
+            existing = connection.execute(known).scalars().all() if shown else ()
             if existing:
                 rows = [{"session_id": session_id, "memory_id": number} for number in existing]
                 connection.execute(insert(session_memories), rows)
-            for text in texts:
-                row = {"kind": text.kind.value, "name": text.name, "origin": text.origin, "digest": text.digest}
-                connection.execute(_ADD_TEXT, {"session_id": session_id, **row})
+            given = [
+                {
+                    "session_id": session_id,
+                    "kind": text.kind.value,
+                    "name": text.name,
+                    "origin": text.origin,
+                    "digest": text.digest,
+                }
+                for text in texts
+            ]
+            if given:
+                connection.execute(_ADD_TEXT, given)
 
         await self._database.write(write)
 

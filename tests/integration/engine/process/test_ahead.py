@@ -18,6 +18,7 @@ from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
 from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import StopControl
 from claudeops.engine.estate import Estates
 from claudeops.engine.process.child import spawn, sweep
@@ -229,6 +230,25 @@ async def test_a_session_without_a_prompt_ran_nothing_though_its_cell_was_there(
     ending = await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
     assert (ending.outcome, ending.error) == (Outcome.SPAWN_FAILED, "the prompt of tier 1 is away")
     assert not (estate.root / "ran").exists()
+
+
+async def test_a_cell_does_not_wait_for_the_interpreter_that_puts_the_prompt_together(estate: Estate) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    begun: list[bool] = []
+
+    class Watched(PromptFiles):
+        async def template(self, tier: int) -> Template:
+            workspace = Workspace(estate.context.workspaces() / workspaces.workspace_name(1))
+            begun.append(workspace.hosts.exists())  # the last thing that is written before the cell is made
+            return await super().template(tier)
+
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH, binaries=(STAND_IN,)))
+    assert not isinstance(cell, str), cell
+    estate.with_context(cell=cell, prompts=Watched({1: Template.of("Look.")}, log=estate.context.log))
+    estate.script(deliver(report()))
+    await estate.queue()
+    ending = await SessionRunner(context=estate.context).run(await estate.claim(), StopControl())
+    assert (ending.outcome, begun) == (Outcome.SUCCESS, [True])
 
 
 def _pipe_end() -> _Descriptor:

@@ -10,12 +10,30 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from claudeops.engine.process.tree import ProcessId, await_end, children, kill_all, members, still_there, tree_of
-from support.estate import Estate, deliver, look, report
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
+from claudeops.engine.cell.levels import HostContext, try_level
+from claudeops.engine.process.child import kill, spawn
+from claudeops.engine.process.tree import (
+    ProcessId,
+    await_end,
+    children,
+    has_ended,
+    kill_all,
+    marked,
+    members,
+    open_namespace,
+    still_there,
+    tree_of,
+)
+from claudeops.harness.protocol import CliCommand
+from support.estate import STAND_IN, Estate, deliver, look, report
+from support.levels import PATH, needs
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +88,49 @@ async def test_the_event_loop_reads_nothing_of_other_processes_and_a_session_cos
     assert here == []
     looks = Counter(path for path, _ in seen if path in {"/proc", "/proc/"})
     assert sum(looks.values()) <= 3  # one finds nobody; one more for what was still ending
+
+
+async def test_the_end_of_a_namespace_is_known_without_a_look_at_any_other_process(estate: Estate) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH, binaries=(STAND_IN,)))
+    assert not isinstance(cell, str), cell
+    estate.with_context(cell=cell)
+    with watched_files() as seen:
+        row = await estate.finished({"stray": "left"}, look(), deliver(report()))  # in its own directory
+
+    assert row["outcome"] == "success"
+    assert [path for path, _ in seen if path.endswith("/environ")] == []
+
+
+async def test_a_namespace_is_one_for_as_long_as_anything_runs_in_it(tmp_path: Path) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
+    assert not isinstance(cell, str), cell
+    (tmp_path / "repos").mkdir()
+    workspace = workspaces.make(tmp_path / "session", template_home=None)
+    cell.hand_over(workspace)
+    spec = SandboxSpec(workspace=workspace, binary=Path("/bin/bash"), repos_dir=tmp_path / "repos", path=PATH)
+    argv = ("/bin/bash", "-c", "sleep 600 & read -r line; exit 3")
+    command, mark = CliCommand(argv=argv, env={"PATH": PATH}), f"{tmp_path}#1;"
+    child = await spawn(command, cwd=workspace.workdir, mark=mark, sandboxed=cell.enclose(spec))
+    try:
+        await child.note_namespace()
+        namespace = open_namespace(child.pid)
+        assert namespace is not None
+        assert not has_ended(namespace, 0)
+        assert not await child.namespace_ended()
+        await child.stdin.send(b"go\n")
+        assert await child.process.wait() == 3
+        assert await child.namespace_ended()
+        assert marked(mark) == frozenset()
+        os.close(namespace)
+    finally:
+        await kill(child)
+        await child.aclose()
+
+
+def test_a_process_without_a_namespace_has_none(nursery: subprocess.Popen[bytes]) -> None:
+    assert open_namespace(nursery.pid) is None
 
 
 async def test_a_session_that_is_stopped_is_listed_without_a_look_at_all_processes(estate: Estate) -> None:

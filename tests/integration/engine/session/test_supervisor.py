@@ -14,7 +14,8 @@ from claudeops.app.chain import follow
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.chains.outcome import StopCause
-from claudeops.domain.report.report import Extraction, ExtractionMethod
+from claudeops.domain.looks import EvidenceLook
+from claudeops.domain.report.report import Escalation, Extraction, ExtractionMethod, Report
 from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.control import StopControl
 from claudeops.engine.ports import SessionListener
@@ -142,6 +143,67 @@ async def test_no_claim_comes_before_an_end_unless_a_session_may_wait_for_the_sl
         sessions.gates[1].set()
         await until(lambda: "ended" in seen)
     assert seen.count("running") == before_the_end
+
+
+def escalating(estate: Estate, session: Session) -> Ending:
+    return Ending(
+        session_id=session.id,
+        attempt=session.attempt,
+        outcome=Outcome.SUCCESS,
+        extraction=Extraction(
+            method=ExtractionMethod.STRUCTURED,
+            report=Report(summary="web is down", escalation=Escalation(needed=True, reason="web answers 502")),
+        ),
+        ended_at=estate.context.clock.now(),
+        duration_ms=1,
+        calls_ran=1,
+        looks=(EvidenceLook(),),
+    )
+
+
+async def test_the_next_tier_takes_one_claim_and_none_is_made_in_vain(estate: Estate) -> None:
+    class Counted(Claims):
+        made = 0
+
+        async def claim(self, *args: Any, **kwargs: Any) -> Sequence[Session]:
+            self.made += 1
+            return await super().claim(*args, **kwargs)
+
+    async def run(session: Session, control: StopControl) -> Ending:
+        if session.parent_session_id is None:
+            return escalating(estate, session)
+        return await sessions(session, control)
+
+    sessions, claims = ScriptedSessions(estate), Counted(estate.store.database)
+    await estate.queue()
+    async with supervised(estate, run_session=leaving_nothing(run), claims=claims) as supervisor:
+        await sessions.until_started(1)
+        await until(lambda: list(supervisor.running) == [2])
+        await anyio.wait_all_tasks_blocked()
+        assert claims.made == 2
+
+
+async def test_what_becomes_due_while_others_are_claimed_is_claimed_at_once(estate: Estate) -> None:
+    left: list[float] = []
+
+    class Watched(LocalDispatcher):
+        async def wait(self) -> None:
+            left.append(anyio.current_effective_deadline() - anyio.current_time())
+            await super().wait()
+
+    class Late(Claims):
+        async def claim(self, *args: Any, **kwargs: Any) -> Sequence[Session]:
+            claimed = await super().claim(*args, **kwargs)
+            if len(claimed) == 1 and claimed[0].id == 1:
+                await estate.queue()  # by somebody who announces nothing
+            return claimed
+
+    sessions = ScriptedSessions(estate)
+    await estate.queue()
+    given = {"claims": Late(estate.store.database), "dispatcher": Watched()}
+    async with supervised(estate, run_session=leaving_nothing(sessions), **given):
+        await sessions.until_started(2)
+        assert left[0] <= 0
 
 
 async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
