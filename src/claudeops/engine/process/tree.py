@@ -144,8 +144,11 @@ def has_ended(namespace: int, seconds: float) -> bool:
 
 
 def _is_first(pid: int, *, of: int) -> bool:
-    with open(f"/proc/{pid}/status", "rb") as status:  # noqa: PTH123 - ten times cheaper than pathlib
-        fields = dict(line.split(b":", 1) for line in status.read().splitlines())
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:  # noqa: PTH123 - ten times cheaper than pathlib
+            fields = dict(line.split(b":", 1) for line in status.read().splitlines())
+    except OSError:  # gone
+        return False
     return int(fields[b"PPid"]) == of and fields.get(b"NSpid", b"").split()[1:][-1:] == [b"1"]
 
 
