@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import os
+import queue
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,6 +30,12 @@ POLL_SECONDS: Final = 1.0
 
 _FREE_SECONDS: Final = 0.05
 """Between two looks for a free thread while all of them are busy."""
+
+_TURN_SECONDS: Final = 1.0
+"""For which work that has joined other work waits for its turn and its end, before it has a thread to itself."""
+
+_IDLE_SECONDS: Final = 15.0
+"""For which a thread waits for other work: looks that come every few seconds begin no thread each."""
 
 
 @asynccontextmanager
@@ -65,15 +74,21 @@ class AbandonedError(BaseException):
 class Threads:
     """Threads for work that may hang, as any access to a file does once its file server is gone.
 
-    A thread that hangs in the kernel cannot be ended. Each piece of work therefore gets a daemon thread of its own,
-    which is abandoned on timeout or when the caller is cancelled: neither a task nor the exit of the process waits for
-    it. Abandoned threads still count against ``most``, so a disk that stays away never takes more threads than that.
+    A thread that hangs in the kernel cannot be ended. Each piece of work therefore has a daemon thread to itself, which
+    is abandoned on timeout or when the caller is cancelled: neither a task nor the exit of the process waits for it.
+    One whose work has ended waits a while for other work, of whichever instance. Abandoned threads still count against
+    ``most``, so a disk that stays away never takes more threads than that.
     Use one instance for each kind of place: a place that hangs must not block work on the others.
     """
 
-    def __init__(self, *, most: int) -> None:
-        """Allow ``most`` pieces of work at once."""
+    def __init__(self, *, most: int, joins: bool = False) -> None:
+        """Allow ``most`` pieces of work at once.
+
+        ``joins``: the work takes no time as a rule, so what begins in one moment, of whichever instance, is done by one
+        thread, and wakes the process once. What cannot begin there within a second has a thread to itself.
+        """
         self._most = most
+        self._joins = joins
         self._busy = 0
         self._lock = threading.Lock()
 
@@ -93,8 +108,11 @@ class Threads:
                 while not self._enter():  # noqa: ASYNC110 - the thread that leaves may belong to another event loop
                     await anyio.sleep(_FREE_SECONDS)
                 job = _Job(work, undo, self._leave)
-                job.start()
-                await job.done.wait()
+                if self._joins:
+                    await job.join()
+                if not job.is_over():
+                    job.start()
+                    await job.done.wait()
                 return job.outcome()
             raise TimeoutError(errno.ETIMEDOUT, f"{what} took longer than {seconds:g} s")
         finally:
@@ -173,11 +191,47 @@ class DatabaseTrouble:
             self._log.info(LogEvent.DATABASE_RECOVERED, while_doing=self._while_doing)
 
 
-_here: Final = threading.local()  # ``job``: what this thread was started for
+_here: Final = threading.local()  # ``job``: what this thread does
+_idle: Final = list["_WorkThread"]()  # the last to end is the first to be used again, so that the others may go
+os.register_at_fork(after_in_child=_idle.clear)  # a child has none of these threads
+_joined: Final = dict[asyncio.AbstractEventLoop, list["_Job[Any]"]]()  # what begins in this moment
+
+
+class _WorkThread:
+    """A thread that does one piece of work after the other, and ends when there has been none for a while."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Sequence[_Job[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="work", daemon=True).start()
+
+    @staticmethod
+    def give(jobs: Sequence[_Job[Any]]) -> None:
+        """Have an idle thread do some jobs; raises `RuntimeError` when there is none, and the machine has none left."""
+        try:
+            thread = _idle.pop()
+        except IndexError:
+            thread = _WorkThread()
+        thread._jobs.put(jobs)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                jobs = self._jobs.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:  # it is being given jobs at this moment
+                    continue
+                return
+            over = [job for job in jobs if job.run()]
+            _idle.append(self)  # before a caller may have more work
+            if over:
+                over[0].wake(over)
+            del jobs, over  # and with them all that they were given, until there are others
 
 
 class _Job(Generic[T]):
-    """One piece of work and the thread that does it."""
+    """One piece of work, and what comes of it."""
 
     def __init__(self, work: Callable[[], T], undo: Callable[[T], object] | None, leave: Callable[[], None]) -> None:
         self.done = anyio.Event()
@@ -186,6 +240,9 @@ class _Job(Generic[T]):
         self._leave = leave
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # the work may end at the moment in which its caller gives up
+        self._made_at = time.monotonic()
+        self._has_joined = False
+        self._begun = False  # or withdrawn
         self._abandoned = False
         self._ended = False
         self._taken = False  # the caller has the outcome
@@ -193,12 +250,27 @@ class _Job(Generic[T]):
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Start the thread; raises `RuntimeError` when the machine has none left."""
+        """Have a thread do the work, if none does; raises `RuntimeError` when the machine has none left."""
         try:
-            threading.Thread(target=self._run, name="work", daemon=True).start()
+            _WorkThread.give([self])
         except RuntimeError:
-            self._leave()
+            if self._begin():
+                self._leave()
             raise
+
+    async def join(self) -> None:
+        """Have one thread do the work with what else begins in this moment, and wait for it, but not for long."""
+        self._has_joined = True
+        if (joined := _joined.get(self._loop)) is None:
+            joined = _joined[self._loop] = []
+            self._loop.call_soon(_begin_joined, self._loop)  # after all that has been woken in the same moment
+        joined.append(self)
+        with anyio.move_on_after(_TURN_SECONDS):
+            await self.done.wait()
+
+    def is_over(self) -> bool:
+        """Return whether the work has ended, also where its caller was not woken yet."""
+        return self._ended
 
     def outcome(self) -> T:
         """Return what the work returned, or raise what it raised; call this only once it has ended."""
@@ -214,13 +286,18 @@ class _Job(Generic[T]):
             too_late = self._ended and not self._taken
         if too_late:  # it ended just as its caller gave up; undoing may hang as well
             threading.Thread(target=self._take_back, name="work", daemon=True).start()
+        elif self._has_joined and self._begin():  # it waits behind what hangs
+            self._leave()
 
     def check(self) -> None:
         """Raise `AbandonedError` when the caller has given up."""
         if self._abandoned:
             raise AbandonedError
 
-    def _run(self) -> None:
+    def run(self) -> bool:
+        """Do the work, on a thread, unless another one does; return whether its caller is still to be woken."""
+        if not self._begin():
+            return False
         _here.job = self
         try:
             try:
@@ -232,10 +309,33 @@ class _Job(Generic[T]):
             if abandoned:
                 self._take_back()
         finally:
+            _here.job = None
             self._leave()
-            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self.done.set)
+        if time.monotonic() < self._made_at + _TURN_SECONDS / 2:  # else its caller may have looked already
+            return True
+        self.wake([self])
+        return False
+
+    def wake(self, jobs: Sequence[_Job[Any]]) -> None:
+        """Wake the callers of some jobs, all of one event loop."""
+
+        def done() -> None:
+            for job in jobs:
+                job.done.set()
+
+        with suppress(RuntimeError):  # the event loop is closed, and no caller waits any more
+            self._loop.call_soon_threadsafe(done)
+
+    def _begin(self) -> bool:
+        with self._lock:
+            has_begun, self._begun = self._begun, True
+        return not has_begun
 
     def _take_back(self) -> None:
         if self._error is None and self._undo is not None:
             self._undo(cast("T", self._result))
+
+
+def _begin_joined(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # no thread is left: each caller tries once more by itself, and says so
+        _WorkThread.give(_joined.pop(loop))

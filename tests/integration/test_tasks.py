@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.tasks import AbandonedError, Threads, check_abandoned, open_tasks
+from support.loop_time import loop_time
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +79,84 @@ async def test_work_gives_its_result_and_raises_its_own_error() -> None:
     with pytest.raises(PermissionError, match="not for you"):
         await threads.run(fail, seconds=PATIENCE_SECONDS, what="reading")
     assert await threads.run(threading.get_ident, seconds=PATIENCE_SECONDS, what="looking") != threading.get_ident()
+
+
+async def test_looks_that_follow_each_other_begin_no_thread_each() -> None:
+    first, second = Threads(most=1), Threads(most=1)
+
+    threads = {
+        await each.run(threading.get_ident, seconds=PATIENCE_SECONDS, what="looking") for each in (first, second) * 5
+    }
+
+    assert len(threads) == 1
+
+
+async def test_what_begins_in_one_moment_wakes_one_thread() -> None:
+    threads = list[int]()
+
+    async def look() -> None:
+        threads.append(
+            await Threads(most=1, joins=True).run(threading.get_ident, seconds=PATIENCE_SECONDS, what="looking")
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(look)
+
+    assert len(threads) == 5
+    assert len(set(threads)) == 1
+
+
+async def test_what_begins_in_one_moment_does_not_wait_for_a_place_that_hangs(hanging: Hanging) -> None:
+    hung, free = Threads(most=1, joins=True), [Threads(most=1, joins=True) for _ in range(3)]
+    found = list[int]()
+
+    async def look(threads: Threads) -> None:
+        found.append(await threads.run(lambda: 7, seconds=PATIENCE_SECONDS, what="looking"))
+
+    with loop_time() as now:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look, free[0])
+            tasks.start_soon(partial(hung.run, hanging, seconds=4 * PATIENCE_SECONDS, what="listing"))
+            tasks.start_soon(look, free[1])
+            with anyio.CancelScope() as cancelled:
+                tasks.start_soon(hanging_wait, hanging, cancelled)
+                await free[2].run(lambda: 7, seconds=PATIENCE_SECONDS, what="looking")
+            now.leap(1.0)  # what has waited so long for its turn gets a thread of its own
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while len(found) < 2:
+                    await anyio.lowlevel.checkpoint()
+                assert await free[2].run(lambda: 8, seconds=PATIENCE_SECONDS, what="looking") == 8
+            tasks.cancel_scope.cancel()
+
+    assert found == [7, 7]
+
+
+async def hanging_wait(hanging: Hanging, cancelled: anyio.CancelScope) -> None:
+    """Give up for another task, which waits behind what hangs."""
+    await anyio.to_thread.run_sync(hanging.began.wait, PATIENCE_SECONDS)
+    cancelled.cancel()
+
+
+async def test_work_of_others_does_not_wait_for_a_thread_that_hangs(hanging: Hanging) -> None:
+    with pytest.raises(TimeoutError):
+        await Threads(most=1).run(hanging, seconds=0.05, what="listing")
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        assert await Threads(most=1).run(lambda: 7, seconds=PATIENCE_SECONDS, what="counting") == 7
+
+
+async def test_a_thread_that_was_abandoned_serves_others_once_it_is_free(hanging: Hanging) -> None:
+    threads = Threads(most=1)
+    with pytest.raises(TimeoutError):
+        await threads.run(hanging, seconds=0.05, what="listing", undo=hanging.undone)
+    hanging.let_go.set()
+
+    def is_wanted() -> bool:
+        check_abandoned()  # of this work, and not of the one before
+        return True
+
+    assert [await threads.run(is_wanted, seconds=PATIENCE_SECONDS, what="looking") for _ in range(3)] == [True] * 3
 
 
 async def test_work_that_hangs_costs_its_caller_no_more_than_its_time(hanging: Hanging) -> None:

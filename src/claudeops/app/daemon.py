@@ -219,6 +219,7 @@ def lease_renewal(node: Node, running: RunningSessions, shutdown: Shutdown) -> L
         lost=stop_quickly,
         outdated=shutdown.requested.set,
         found_dead=node.recovery.wake,
+        leapt=node.wake_ups.wake,
         log=node.log,
     )
 

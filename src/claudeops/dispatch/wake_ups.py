@@ -36,8 +36,9 @@ LOOK_SECONDS: Final = 1.0
 NET_SECONDS: Final = 5.0
 """The same where only commands of this machine write, and can send datagrams: in the moments of all other loops."""
 
-LONGEST_SECONDS: Final = 30.0
-"""After which whatever waits looks by itself, whether or not anything was written."""
+LONGEST_SECONDS: Final = 300.0
+"""After which whatever waits looks by itself, whether or not anything was written: a net, as each change wakes it. What
+becomes due is waited for by its own time, and a clock that is set wakes everything."""
 
 OWN_SECONDS: Final = 1.0
 """Within which what this process writes wakes what waits for it, once for all that is written meanwhile."""

@@ -65,7 +65,7 @@ class OperatorFile(Generic[T]):
     _fault: str | None = None  # as it was last reported; None: an earlier daemon may have reported one
     _paused: bool = False
     _changed: anyio.Event = field(default_factory=anyio.Event)
-    _thread: Threads = field(default_factory=lambda: Threads(most=1))
+    _thread: Threads = field(default_factory=lambda: Threads(most=1, joins=True))
 
     def __post_init__(self) -> None:
         self.about = self.about or f"file of {self.name}"

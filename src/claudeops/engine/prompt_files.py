@@ -82,12 +82,13 @@ class PromptFiles:
         """
         self.notices = Notices(node)
         self._good = dict(first)
+        self._digests = _digests_of(self._good)
         self._read = read
         self._log = log
 
     def digests(self) -> Mapping[int, str]:
-        """Return the digest of each tier's prompt, as last read."""
-        return {tier: template.digest for tier, template in self._good.items()}
+        """Return the digest of each tier's prompt, as last read: the same object, until one has changed."""
+        return self._digests
 
     async def template(self, tier: int) -> Template:
         """Return a tier's prompt as its file has it now; the last good one if that cannot be used."""
@@ -106,6 +107,7 @@ class PromptFiles:
             self._log.info(LogEvent.PROMPT_FILE_READ, tier=tier, path=good.path, changed=changed)
         if changed:
             self._good[tier] = Template.of(text, good.path)
+            self._digests = _digests_of(self._good)
         return self._good[tier]
 
     def _broken(self, tier: int, error: ConfigurationError | OSError) -> None:
@@ -113,6 +115,10 @@ class PromptFiles:
         message = f"The prompt of tier {tier} cannot be used, and its last good text serves: {said.rstrip('.')}."
         if self.notices.tell(_condition(tier), message):
             self._log.warning(LogEvent.PROMPT_FILE_BROKEN, tier=tier, path=self._good[tier].path, error=said)
+
+
+def _digests_of(templates: Mapping[int, Template]) -> Mapping[int, str]:
+    return {tier: template.digest for tier, template in templates.items()}
 
 
 def _condition(tier: int) -> str:

@@ -59,12 +59,6 @@ from claudeops.structs import replace
 _CLOCK: Final = select(THEIR_NOW)
 _VERSION: Final = table("alembic_version", column("version_num"))
 _REPAIRS: Final = select(leases.c.name).where(leases.c.owner.is_not(None), leases.c.name.like("service:%")).exists()
-_BESIDE: Final = select(_VERSION.c.version_num, _REPAIRS.label("repairs"), instances).outerjoin_from(
-    _VERSION, instances, instances.c.owner != bindparam("name")
-)
-"""The database's revision, whether a service has a lease, and each owner but the one of that ``name``; one row without
-an owner where it is alone."""
-
 _RUNNING: Final = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
 _OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.owner).where(
     sessions.c.status == Status.RUNNING.value,
@@ -73,6 +67,15 @@ _OWN_AND_ORPHANED: Final = select(sessions.c.id, sessions.c.attempt, sessions.c.
         ~select(instances.c.owner).where(instances.c.owner == sessions.c.owner).exists(),
     ),
 )
+_BESIDE: Final = select(
+    _VERSION.c.version_num,
+    _REPAIRS.label("repairs"),
+    _OWN_AND_ORPHANED.with_only_columns(sessions.c.id).exists().label("sessions"),
+    instances,
+).outerjoin_from(_VERSION, instances, instances.c.owner != bindparam("name"))
+"""The database's revision, whether a service has a lease, whether the owner of that ``name`` or one without a row runs
+a session, and each other owner; one row without an owner where it is alone."""
+
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
 _OPEN: Final = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.service.is_(None))
 _MOST_LOGS: Final = 200  # that are looked for at a start
@@ -93,6 +96,7 @@ class Recovery:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._on_record: tuple[str, Mapping[str, str] | None] | None = None  # an owner and its digests, as last written
 
     async def reconcile(
         self,
@@ -263,16 +267,18 @@ class Recovery:
         because it took this one for dead, is written again.
         """
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
+        is_known, self._on_record = self._on_record == (owner.name, digests), None  # until it is written
 
         def renew(connection: Connection) -> SignOfLife:
-            changed = in_row(digests)
-            if not note_life(connection, owner, now, **changed):
-                register(connection, owner, now, **changed)
-            connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
-            rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
+            if not note_life(connection, owner, now, **({} if is_known else in_row(digests))):
+                register(connection, owner, now, **in_row(digests))
             beside = connection.execute(_BESIDE, {"name": owner.name}).all()
             if not beside:
                 raise StoreError("the database has no revision: restore it, or copy it anew.")
+            rows: Sequence[TableRow] = ()
+            if beside[0].sessions:
+                connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
+                rows = connection.execute(_OWN_AND_ORPHANED, {"name": owner.name}).all()
             if beside[0].repairs:
                 renew_services(connection, owner.name, now=now)
             life = SignOfLife(
@@ -295,7 +301,9 @@ class Recovery:
                 at=theirs,
             )
 
-        return await self._database.write(renew, is_news=False)
+        life = await self._database.write(renew, is_news=False)
+        self._on_record = owner.name, digests
+        return life
 
     async def note_clock(self, fault: str | None, owner: Owner, *, now: datetime) -> None:
         """Raise the event that the clock of an owner's machine is wrong, or end the open one without a ``fault``."""

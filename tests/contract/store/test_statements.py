@@ -265,13 +265,36 @@ async def test_sign_of_life_looks_for_dead_owners_without_a_statement_of_its_own
         await store.recovery.renew_lease(OWNER, now=NOW)
 
     clock = ["SELECT None"] if has_clock(database) else []
-    looks = [
-        "UPDATE instances",
-        "UPDATE sessions",
-        "SELECT sessions",
-        "SELECT leases",
-    ]  # the last is of revision and owners
+    looks = ["UPDATE instances", "SELECT leases"]  # the last is of revision, owners, and whether a session runs
     assert counted.steps == [*looks, *clock, "COMMIT"], counted
+
+
+async def test_sign_of_life_renews_sessions_where_there_are_some(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    session = await started(store)
+
+    with costs(store, monkeypatch) as counted:
+        life = await store.recovery.renew_lease(OWNER, now=NOW)
+
+    clock = ["SELECT None"] if has_clock(database) else []
+    looks = ["UPDATE instances", "SELECT leases", "UPDATE sessions", "SELECT sessions"]
+    assert counted.steps == [*looks, *clock, "COMMIT"], counted
+    assert life.running == {(session.id, session.attempt)}
+
+
+async def test_sign_of_life_says_again_only_what_has_changed_of_what_a_node_decides_by(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    for policy in ("first", "first", "edited", "first"):
+        with costs(store, monkeypatch) as counted:
+            await store.recovery.renew_lease(OWNER, now=NOW, digests={"policy": policy})
+        written.append("digests=" in counted.statements[0])
+
+    assert written == [True, False, True, True]
 
 
 async def test_a_service_under_repair_costs_one_statement_of_the_call_that_changes_it(
@@ -292,5 +315,5 @@ async def test_a_service_under_repair_costs_one_statement_of_the_call_that_chang
 
     assert look.steps == ["SELECT sessions", "INSERT tool_calls", "UPDATE sessions", "COMMIT"]
     assert [step for step in change.steps if step.endswith("leases")] == ["INSERT leases"]
-    assert set(repairing.steps) - set(quiet.steps) == {"UPDATE leases"}
-    assert len(repairing.steps) == len(quiet.steps) + 1
+    of_sessions = ["UPDATE sessions", "SELECT sessions"]  # one runs
+    assert sorted(repairing.steps) == sorted([*quiet.steps, *of_sessions, "UPDATE leases"])

@@ -6,7 +6,9 @@ import io
 import itertools
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -15,7 +17,7 @@ import pytest
 from claudeops import logs
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store.connection.writer import UNDO_TRIES, Writer
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until
 
 
 class Blocked:
@@ -315,6 +317,26 @@ async def test_jobs_run_however_often_the_thread_looks_and_it_looks_however_many
             assert await writer.run(lambda: "done") == "done"
         tasks.cancel_scope.cancel()
     assert found == 51
+
+
+async def test_a_look_that_is_due_comes_with_the_job_of_its_moment(writer: Writer) -> None:
+    done: list[str] = []
+
+    def look() -> bool:
+        done.append("look")
+        return len(done) > 2
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(writer.watch, look, bool, seconds=3600.0))
+        await until(lambda: writer._watch is not None)
+        assert writer._watch is not None
+        writer._watch.at = due = time.monotonic() + 0.1
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await writer.run(lambda: done.append("job before"))
+            await until(lambda: time.monotonic() > due + 0.1)
+            assert done == ["job before"]  # it is due, and waits a little for a job
+            await writer.run(lambda: done.append("job"))
+            await until(lambda: done == ["job before", "job", "look"])
 
 
 async def test_a_look_that_fails_is_the_callers_and_jobs_go_on(writer: Writer) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import anyio
 import pytest
+import sqlalchemy as sa
 
 from claudeops.app.node import Node
 from claudeops.store.connection.writer import FIRST_PAGES
@@ -21,6 +23,9 @@ from support.waiting import until
 pytestmark = pytest.mark.anyio
 
 TICK_SECONDS: Final = 5.0
+SIGN_OF_LIFE: Final = ["BEGIN IMMEDIATE", "UPDATE instances", "SELECT alembic_version.version_num,"]
+"""All that an idle daemon asks a database in a tick."""
+
 LATE_SECONDS: Final = 0.02  # of a timer after its tick: it is set by a loop that has just been woken
 
 
@@ -37,20 +42,52 @@ def between_ticks(daemon: Node) -> list[float]:
     return [when - now for when in due if (when + LATE_SECONDS) % TICK_SECONDS > 2 * LATE_SECONDS]
 
 
-async def test_an_idle_daemon_is_woken_only_by_the_tick(tmp_path: Path) -> None:
+class Work:
+    """What the process does in a tick: statements, by their first words, and threads that are begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.statements: list[str] = []
+        self.threads: list[str] = []
+        start = threading.Thread.start
+
+        def noted(thread: threading.Thread) -> None:
+            self.threads.append(thread.name)
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", noted)
+
+    def note(self, *about: object) -> None:
+        self.statements.append(" ".join(str(about[2]).split()[:2]))
+
+    def forget(self) -> None:
+        self.statements.clear()
+        self.threads.clear()
+
+
+async def test_an_idle_daemon_is_woken_only_by_the_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stand_in_node(tmp_path) as node:
         node.script(look(), deliver(report()))
         async with daemon_within(node) as daemon:
             await node.until_idle()
+            work = Work(monkeypatch)
+            sa.event.listen(sa.Engine, "before_cursor_execute", work.note)
             other = anyio.current_time()  # when another timer was last seen
 
             def rests() -> bool:
                 nonlocal other
                 now = anyio.current_time()
-                other = now if between_ticks(daemon) else other
+                if between_ticks(daemon):
+                    other = now
+                    work.forget()
                 return now > other + TICK_SECONDS
 
-            await until(rests)
+            try:
+                await until(rests)
+            finally:
+                sa.event.remove(sa.Engine, "before_cursor_execute", work.note)
+    assert work.statements
+    assert work.statements == SIGN_OF_LIFE * (len(work.statements) // len(SIGN_OF_LIFE))
+    assert work.threads == []
 
 
 async def test_what_others_wrote_into_sqlite_s_log_is_written_back_by_the_daemon(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ async def test_an_edit_counts_from_the_next_session_on(prompts: PromptFiles, fil
     assert prompts.notices.take() == ()
 
 
+async def test_digests_are_the_same_object_until_a_prompt_has_changed(prompts: PromptFiles, file: Path) -> None:
+    first = prompts.digests()
+    await prompts.template(1)
+    assert prompts.digests() is first
+    file.write_text("Look at the cellar first.\n")
+    after = await prompts.template(1)
+    assert (prompts.digests()[1], first[1] != after.digest) == (after.digest, True)
+
+
 def _binary(file: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
 

@@ -50,7 +50,7 @@ from claudeops.tasks import DatabaseTrouble
 TICK_SECONDS: Final = 2.0
 """Between two looks at what time has changed."""
 
-QUIET_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 300.0
 """The same while time changes nothing; what comes in, and what other processes write, is looked at at once."""
 
 BEHIND: Final = timedelta(seconds=10)

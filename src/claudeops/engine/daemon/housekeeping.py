@@ -238,7 +238,7 @@ class DiskFloor(SessionListener):
     def __post_init__(self) -> None:
         self._trouble = DatabaseTrouble(self.log, "disk floor")
         by_disk = {key: tuple(each) for key, each in groupby(sorted(self.directories, key=_disk), key=_disk)}
-        self._disks = {directories: Threads(most=1) for directories in by_disk.values()}
+        self._disks = {directories: Threads(most=1, joins=True) for directories in by_disk.values()}
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Look again and again until cancelled; started after the first look."""

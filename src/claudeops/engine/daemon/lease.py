@@ -41,6 +41,9 @@ _BEATS: Final = 12  # in a lease, at least
 LOOK_SECONDS: Final = 1.0
 """How often a daemon with sessions looks at the clock that goes on while the machine sleeps, which wakes nobody."""
 
+_SKEW_SECONDS: Final = 1.0
+"""Between two signs of life, by which the wall clock may run away from the one that never goes back."""
+
 STOP_SECONDS: Final = 15.0
 """How long before the end of its lease a daemon begins to stop its sessions, with the default grace of a stop."""
 
@@ -77,8 +80,10 @@ class LeaseRenewal:
     locked: Callable[[], Awaitable[None]] = _nothing_to_do  # called at each sign of life while the lock is ours alone
     changed: Callable[[], None] = _unheeded  # called when ``trouble`` comes or goes
     found_dead: Callable[[Outlook], None] = _unheeded  # called while dead owners have rows, or have left sessions
+    leapt: Callable[[], None] = _unheeded  # called when the wall clock was set, or the machine has slept
     trouble: str | None = None  # why the database took no writes at the last renewal
     clock_fault: str | None = None  # what is wrong with this machine's clock
+    _skew: float | None = None  # seconds from the clock that never goes back to the wall clock, at the last sign
     _noted: bool = False  # the event says so, or is over
     _compared: bool = False
     _is_outdated: bool = False
@@ -109,6 +114,7 @@ class LeaseRenewal:
     async def renew(self) -> None:
         """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
         self._stop_overdue()  # first of all: the machine may have slept
+        self._watch_clock()
         known, began = self._known(), self.clock.since_boot()
         try:
             life = await self.recovery.renew_lease(self.owner, now=self.clock.now(), digests=self.digests())
@@ -164,6 +170,12 @@ class LeaseRenewal:
 
     def _is_overdue(self) -> bool:
         return self.clock.since_boot() >= self._stop_at
+
+    def _watch_clock(self) -> None:
+        """Report a leap of the wall clock: what became due by it is waited for by a clock that has not leapt."""
+        before, self._skew = self._skew, self.clock.now().timestamp() - self.clock.monotonic()
+        if before is not None and abs(self._skew - before) > _SKEW_SECONDS:
+            self.leapt()
 
     def _look_around(self, life: SignOfLife) -> None:
         """Report owners that are dead by now, and sessions that are left of such."""

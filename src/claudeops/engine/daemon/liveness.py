@@ -18,8 +18,8 @@ STATUS_FILE: Final = "daemon.json"
 """The file's name in the state directory."""
 
 HUNG_SECONDS: Final = 90.0
-"""A daemon that has written no status for this long hangs. It writes one every ten seconds, and every forty while its
-database hangs."""
+"""A daemon that has written no status for this long hangs. It writes one every half a minute, and every minute while
+its database hangs."""
 
 
 class RunningSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from claudeops.clock import Clock
-from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.holds import Hold, HoldKind, has_lapsed
 from claudeops.domain.owner import Owner
 from claudeops.domain.schedules.plan import Saved
 from claudeops.domain.sessions import Session
@@ -29,13 +29,17 @@ from claudeops.store.holds import Holds
 from claudeops.structs import replace
 from claudeops.tasks import Threads, until_tick
 
-LOOK_SECONDS: Final = 10.0
-"""How soon what nothing announces shows in the file, such as a database that cannot be read. The file is rewritten
-then even if nothing has changed, so that an old ``written_at`` shows a dead daemon."""
+LOOK_SECONDS: Final = 30.0
+"""How soon what nothing announces shows in the file. The file is rewritten then even if nothing has changed, so that an
+old ``written_at`` shows a dead daemon."""
+
+_KNOWN_SECONDS: Final = 300.0
+"""For which the holds count as known: whatever is written to the database announces itself."""
 
 REST_SECONDS: Final = 0.05
 """The shortest pause between two writes, so that a hundred sessions that start at once cause one write."""
 
+_AGAIN_SECONDS: Final = 5.0  # to the next look at a database that gave no answer
 _FRESH_SECONDS: Final = 5.0  # for which a look that finds nothing new writes nothing
 
 WRITE_SECONDS: Final = 5.0
@@ -69,7 +73,7 @@ class StatusFile(msgspec.Struct, frozen=True):
     started_at: datetime
     budgets: Budgets | None = None  # None: nothing limits what is spent
     write_seconds: float = WRITE_SECONDS
-    _one_at_a_time: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
+    _one_at_a_time: Threads = msgspec.field(default_factory=lambda: Threads(most=1, joins=True))
 
     async def write(self, standing: DaemonState, *, at: datetime, monotonic: float) -> None:
         """Replace the file; raises `OSError`, also when its disk does not answer."""
@@ -141,21 +145,26 @@ class StatusWriter(SessionListener):
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
+    _known: tuple[Hold, ...] | None = None  # as they were last read; None: they have to be read
+    _known_at: float = 0.0  # monotonic seconds
     _news: anyio.Event = field(default_factory=anyio.Event)
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one writer at a time, so that the newest is written last
 
     async def run(self) -> None:
-        """Look and write until cancelled."""
+        """Look and write until cancelled. Without news the database is not asked again."""
+        anew = True
         while True:
-            self._news = anyio.Event()  # before the look, so that news during the look is not missed
-            await self.refresh()
+            self._news = news = anyio.Event()  # before the look, so that news during the look is not missed
+            await self.refresh(anew=anew)
             with anyio.move_on_after(self._rest()):
-                await self._news.wait()
+                await news.wait()
                 await anyio.sleep(max(0.0, self._written_at + REST_SECONDS - self.clock.monotonic()))
+            anew = news.is_set()
 
     def _rest(self) -> float:
         """Return how long it is until the next look, unless there is news: at the end of a hold, or with the others."""
-        now, rest = self.clock.now(), until_tick(LOOK_SECONDS, anyio.current_time())
+        every = _AGAIN_SECONDS if self._known is None else LOOK_SECONDS
+        now, rest = self.clock.now(), until_tick(every, anyio.current_time())
         holds = (self._written.holds if self._written is not None else None) or ()
         ends = [(hold.until - now).total_seconds() for hold in holds if hold.until is not None]
         return max(REST_SECONDS, min([rest, *ends]))
@@ -182,9 +191,14 @@ class StatusWriter(SessionListener):
         self._stopping = True
         await self.refresh()
 
-    async def refresh(self) -> None:
-        """Write the file if its content has changed or it has become old. Raises nothing."""
+    async def refresh(self, *, anew: bool = True) -> None:
+        """Write the file if its content has changed or it has become old. Raises nothing.
+
+        Unless the holds are read ``anew``, those last read serve, except for those that have ended since.
+        """
         async with self._turn:
+            if anew:
+                self._known = None
             standing = await self._look()
             now = self.clock.monotonic()
             if standing == self._written and now - self._written_at < _FRESH_SECONDS:
@@ -205,13 +219,21 @@ class StatusWriter(SessionListener):
             roles=tuple(self.roles()),
         )
         try:
-            holds = tuple(await self.holds.standing(self.clock.now(), node=self.file.owner.node))
+            holds = await self._standing()
         except StoreError as error:
             return replace(seen, ready=False, reason=str(error))
         if self._stopping:
             return replace(seen, ready=False, reason="the daemon is shutting down", holds=holds)
         trouble = self.trouble()
         return replace(seen, ready=trouble is None, reason=trouble, holds=holds)
+
+    async def _standing(self) -> tuple[Hold, ...]:
+        now, at = self.clock.now(), self.clock.monotonic()
+        if self._known is None or at - self._known_at > _KNOWN_SECONDS:
+            self._known = None  # also where the database gives no answer
+            self._known = tuple(await self.holds.standing(now, node=self.file.owner.node))
+            self._known_at = at
+        return tuple(hold for hold in self._known if not has_lapsed(hold, now))
 
 
 def _shown(hold: Hold) -> dict[str, object]:

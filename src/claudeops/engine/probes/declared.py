@@ -104,7 +104,7 @@ class DeclaredReader(msgspec.Struct, kw_only=True):
     _declared: DeclaredNow = NOTHING_DECLARED
     _returned: DeclaredNow | None = None  # by `changed`
     _looked_at: float | None = None
-    _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
+    _thread: Threads = msgspec.field(default_factory=lambda: Threads(most=1, joins=True))
 
     @property
     def latest(self) -> DeclaredNow | None:

@@ -51,6 +51,10 @@ _FRAME: Final = struct.Struct(">8x8s8x")  # before each page in the log: the sal
 
 _CLOSED: Final = "the database is closed: the daemon is shutting down."
 
+_TOGETHER: Final = 0.02
+"""The part of the time between two looks for news by which one waits for a job that comes in the same moment, such as
+a sign of life: it looks then, and the thread is woken once for both."""
+
 _URGENT: Final = 0
 _USUAL: Final = 1
 _LAST: Final = 2  # the order to stop: after everything that was submitted before
@@ -213,7 +217,7 @@ class Writer:
             if time.monotonic() >= watch.at:
                 watch.at = _next_look(watch.seconds)
                 watch.look()
-            left = max(0.0, watch.at - time.monotonic())
+            left = max(0.0, watch.at + _TOGETHER * watch.seconds - time.monotonic())
             with suppress(queue.Empty):
                 return self._jobs.get(timeout=left).run
         return self._jobs.get().run

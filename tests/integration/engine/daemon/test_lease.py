@@ -131,6 +131,31 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
     assert "stale_attempt" not in logged.getvalue()
 
 
+class SetClock(StandingClock):
+    """A clock that goes on by five seconds at each sign of life, and is set by a test."""
+
+    seconds = 0.0
+    set_by = timedelta()
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds) + self.set_by
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_a_clock_that_leaps_wakes_what_waits_for_its_hour(store: Store) -> None:
+    clock, leaps = SetClock(), list[float]()
+    beating = pulse(store.recovery, {}, clock=clock, leapt=lambda: leaps.append(clock.seconds))
+    for seconds in (0.0, 5.0, 10.0, 15.0, 20.0):
+        clock.seconds = seconds
+        if seconds == 10.0:
+            clock.set_by = timedelta(hours=-2)
+        await beating.renew()
+
+    assert leaps == [10.0]
+
+
 async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
     control = StopControl()
     beating = pulse(AwayRecovery(), {7: (running(), control)})

@@ -108,6 +108,44 @@ async def test_an_absent_database_makes_the_daemon_not_ready_until_it_is_back(
     assert (written(keeper)["ready"], written(keeper)["holds"]) == (True, [])
 
 
+class CountedHolds(AbsentHolds):
+    """Holds that know how often they were read."""
+
+    reads = 0
+
+    async def standing(self, now: datetime, *, node: str | None = None) -> Sequence[Hold]:
+        self.reads += 1
+        return await super().standing(now, node=node)
+
+
+async def test_a_file_that_is_only_written_again_asks_the_database_nothing(
+    keeper: StatusWriter, clock: StandingClock
+) -> None:
+    keeper.holds = holds = CountedHolds()  # type: ignore[assignment]  # as above
+    ended = Hold(kind=HoldKind.PAUSED, reason="Until five past.", since=NOW, until=after(minutes=5), by="ann")
+    holds.held = [ended]
+    await keeper.refresh()
+    clock.seconds = 30.0
+    await keeper.refresh(anew=False)
+    before = written(keeper)
+    clock.seconds = 300.0
+    await keeper.refresh(anew=False)
+
+    assert holds.reads == 1
+    assert before["written_at"] == "2026-03-01T12:00:30+00:00"
+    assert [len(status["holds"]) for status in (before, written(keeper))] == [1, 0]
+
+
+async def test_holds_that_could_not_be_read_are_read_at_the_next_look(keeper: StatusWriter, holds: AbsentHolds) -> None:
+    await keeper.refresh()
+    holds.away = True
+    await keeper.refresh()
+    holds.away = False
+    await keeper.refresh(anew=False)
+
+    assert (written(keeper)["ready"], written(keeper)["holds"]) == (True, [])
+
+
 async def test_what_has_not_changed_is_not_written_again_before_it_is_old(
     keeper: StatusWriter, clock: StandingClock
 ) -> None:
