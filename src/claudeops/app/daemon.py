@@ -21,6 +21,7 @@ from claudeops.app.probes import declared_probes, keep_estate, probe_watch
 from claudeops.app.roles import digests_of, fleet_roles, keep_files, roles_of
 from claudeops.app.schedules import follow_up_worker, probe_gate, schedule_runner
 from claudeops.domain.alerts.receipt import WEBHOOK
+from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.owner import SCHEDULES, UPKEEP
 from claudeops.domain.sessions import Session
 from claudeops.engine.alerts.worker import AlertWorker
@@ -84,7 +85,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         return
     running = RunningSessions()
     rules = alerts_file(node)
-    node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
+    _count_sources(node, rules)
     declared = declared_probes(node, lambda: heartbeats(rules.value))
     worker = alert_worker(node, rules, dependencies=declared.dependencies)
     watch = probe_watch(node, declared, queued=worker.stir)
@@ -105,7 +106,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     ping, people = healthcheck_ping(node), notifications(node)
     trim, floor = MemoryTrim(running), disk_floor(node, running)
-    listeners: list[SessionListener] = [status, node.metrics, trim, floor, *([] if ping is None else [ping])]
+    listeners: list[SessionListener] = [status, node.counts, trim, floor, *([] if ping is None else [ping])]
     informed = replace(node, context=replace(node.context, probes=tier0.table))
     supervisor = informed.supervisor(running=running, listeners=listeners, may_claim=lease.may_claim)
     manager = ServiceManager(
@@ -148,6 +149,11 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+
+
+def _count_sources(node: Node, rules: OperatorFile[Rules]) -> None:
+    if node.metrics is not None:
+        node.metrics.sources = lambda: {WEBHOOK, *(source.name for source in rules.value.sources)}
 
 
 def _spare_pauses(node: Node) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 import msgspec
@@ -32,7 +33,6 @@ from claudeops.app.cell import (
 )
 from claudeops.app.limits import escalation_rules
 from claudeops.app.meter import open_meter
-from claudeops.app.metrics import Scrape, metrics_of
 from claudeops.app.migration import migrate_database
 from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.start.checks import answered, make_directories
@@ -52,7 +52,7 @@ from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import this_owner
-from claudeops.engine.ports import SessionListener
+from claudeops.engine.ports import UNCOUNTED, Counting, SessionListener
 from claudeops.engine.process.leaders import open_launchers
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
@@ -61,7 +61,6 @@ from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.metrics import Metrics
 from claudeops.settings import Settings
 from claudeops.store.access.logins import StoredLogins
 from claudeops.store.access.tokens import Tokens
@@ -74,6 +73,9 @@ from claudeops.store.store import Store, open_store
 from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 
+if TYPE_CHECKING:  # what counts for Prometheus is slow to import, and a daemon that does not listen counts nothing
+    from claudeops.metrics import Metrics
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a daemon, or one foreground chain, works with."""
@@ -85,8 +87,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     logins: StoredLogins  # of people
     users: Users  # people with a role
     verdicts: Callable[[int], Awaitable[Mapping[str, CallVerdict]]]  # on the calls of a session; raises `StoreError`
-    metrics: Metrics
-    scrape: Scrape
+    metrics: Metrics | None  # None: there is no listener that would show them
+    counts: Counting
     context: SessionContext
     recovery: SessionRecovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -196,27 +198,27 @@ async def open_node(
             hub = hub or Hub()
             waker, dispatcher, wake_ups = _wakers(settings, log)
             rules = escalation_rules(settings)
-            metrics = metrics_of(settings, rules=rules, cli_versions=clis.versions.values)
+            metrics, counts = _metrics(settings, rules=rules, cli_versions=clis.versions.values)
             store = open_store(
                 settings.places.database_url,
                 raised=hub.from_threads(),
                 answered=waker.wake,
                 requested=wake_ups.wake,
-                wrote=metrics.wrote,
+                wrote=counts.wrote,
                 changed=wake_ups.note,
                 announce=announce_of(settings),
             )
             try:
                 await store.retention.make_room()
                 await stages.enter("leftovers")
-                await end_leftovers(settings.places.state_dir / SESSIONS, metrics, log)
+                await end_leftovers(settings.places.state_dir / SESSIONS, counts, log)
                 await stages.enter("meter")
                 async with open_meter(
-                    settings, spending=store.spending, rules=rules, clock=clock, counts=metrics, log=log
+                    settings, spending=store.spending, rules=rules, clock=clock, counts=counts, log=log
                 ) as meter:
                     await stages.enter("estate")
                     context = build_context(
-                        settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=metrics
+                        settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=counts
                     )
                     await context.estates.look(log)
                     async with shutdown.stoppable():
@@ -264,7 +266,7 @@ async def open_node(
                         users=store.users,
                         verdicts=lambda session_id: store.database.read(partial(verdicts, session_id=session_id)),
                         metrics=metrics,
-                        scrape=Scrape(metrics=metrics, figures=store.figures, rules=rules, clock=clock),
+                        counts=counts,
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,
@@ -288,6 +290,18 @@ def _claimed(settings: Settings, *, in_foreground: bool) -> contextlib.AbstractC
     return claim_database(
         places.database_url, places.state_dir, shared=settings.node.in_fleet, in_foreground=in_foreground
     )
+
+
+def _metrics(
+    settings: Settings, *, rules: EscalationRules, cli_versions: Callable[[], Iterable[str]]
+) -> tuple[Metrics | None, Counting]:
+    """Return the metrics that the listener shows, and what counts: nothing where there is no listener."""
+    if not settings.listener.enabled:
+        return None, UNCOUNTED
+    from claudeops.app.metrics import metrics_of  # noqa: PLC0415 - slow to import, and else not needed
+
+    metrics = metrics_of(settings, rules=rules, cli_versions=cli_versions)
+    return metrics, metrics
 
 
 def _wakers(settings: Settings, log: Logger) -> tuple[AnswerWaker, LocalDispatcher, WakeUps]:

@@ -170,7 +170,7 @@ def _notifications(node: Node, checked: dict[str, str], waiter: Waiter) -> Notif
         now=node.clock.now,
         log=node.log,
         kept_events=frozenset(map(clip, [*about, *(event for each in connections for event in each.events)])),
-        counted=node.metrics.message_sent,
+        counted=node.counts.message_sent,
         node=node.owner.node,
         waiter=waiter,
     )

@@ -67,7 +67,8 @@ async def pages_of(node: Node, schedules: ScheduleRunner, *, sources: Callable[[
         text=text,
     )
     streams = Streams(live=node.context.hub, logs=logs, render=site.pages.lines)
-    node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
+    if node.metrics is not None:
+        node.metrics.watch_streams(lambda: streams.clients, lambda: streams.dropped)
     return Parts(
         endpoints=(
             *stream_endpoints(streams),

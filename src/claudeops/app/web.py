@@ -17,6 +17,7 @@ import anyio
 import msgspec
 from starlette.responses import Response
 
+from claudeops.app.metrics import Scrape
 from claudeops.app.node import Node
 from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
@@ -116,6 +117,9 @@ def web_of(
     pages: Callable[[], Awaitable[Parts]] | None = None,
 ) -> Web:
     """Return what the listener gets of a daemon."""
+    metrics, scrape = node.metrics, None
+    if metrics is not None:
+        scrape = Scrape(metrics=metrics, figures=node.store.figures, rules=node.rules, clock=node.clock)
     return Web(
         settings=node.settings,
         clock=node.clock,
@@ -126,8 +130,8 @@ def web_of(
         sources=sources,
         redact=node.context.redactor.text,
         intake=intake,
-        metrics=node.scrape,
-        count=node.metrics.answered,
+        metrics=scrape,
+        count=_uncounted if metrics is None else metrics.answered,
         interactions=interactions,
         pages=pages,
     )

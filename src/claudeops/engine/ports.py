@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from claudeops.domain.alerts.alert import AlertDecision
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.gate.approval import ApprovalStatus
+from claudeops.domain.notices.notice import DeliveryOutcome
 from claudeops.domain.sessions import Ending, Finished, Session
 from claudeops.domain.spending.tokens import CallState
 
@@ -89,6 +90,14 @@ class Counting(SessionListener, Protocol):
 
     def alert_decided(self, source: str, decision: AlertDecision) -> None:  # noqa: ARG002
         """Take what became of an alert."""
+        return
+
+    def message_sent(self, channel: str, result: DeliveryOutcome) -> None:  # noqa: ARG002
+        """Take what came of a message to people; the channel is a kind of target."""
+        return
+
+    def wrote(self, seconds: float | None) -> None:  # noqa: ARG002
+        """Take how long a transaction took; ``None``: the database did not take it. On any thread."""
         return
 
 

@@ -30,7 +30,8 @@ SLACK: Final = 3
 
 NOT_LOADED: Final = frozenset(
     {
-        *("alembic", "apprise", "cryptography", "dns", "jinja2", "mako", "psycopg", "python_multipart", "rich"),
+        *("alembic", "apprise", "cryptography", "dns", "jinja2", "mako", "prometheus_client", "psycopg"),
+        *("python_multipart", "rich", "wsgiref"),
         *("slack_sdk", "sqlalchemy.dialects.postgresql", "starlette.routing", "structlog", "yaml"),
     }
 )
