@@ -32,7 +32,8 @@ _FREE_SECONDS: Final = 0.05
 """Between two looks for a free thread while all of them are busy."""
 
 _TURN_SECONDS: Final = 1.0
-"""For which work that has joined other work waits for its turn and its end, before it has a thread to itself."""
+"""For which work that has joined other work waits for its turn and its end, before it has a thread to itself;
+half of its time where that is short."""
 
 _IDLE_SECONDS: Final = 15.0
 """For which a thread waits for other work: looks that come every few seconds begin no thread each."""
@@ -109,7 +110,7 @@ class Threads:
                     await anyio.sleep(_FREE_SECONDS)
                 job = _Job(work, undo, self._leave)
                 if self._joins:
-                    await job.join()
+                    await job.join(min(_TURN_SECONDS, seconds / 2))
                 if not job.is_over():
                     job.start()
                     await job.done.wait()
@@ -258,14 +259,14 @@ class _Job(Generic[T]):
                 self._leave()
             raise
 
-    async def join(self) -> None:
+    async def join(self, seconds: float) -> None:
         """Have one thread do the work with what else begins in this moment, and wait for it, but not for long."""
         self._has_joined = True
         if (joined := _joined.get(self._loop)) is None:
             joined = _joined[self._loop] = []
             self._loop.call_soon(_begin_joined, self._loop)  # after all that has been woken in the same moment
         joined.append(self)
-        with anyio.move_on_after(_TURN_SECONDS):
+        with anyio.move_on_after(seconds):
             await self.done.wait()
 
     def is_over(self) -> bool:
@@ -311,7 +312,7 @@ class _Job(Generic[T]):
         finally:
             _here.job = None
             self._leave()
-        if time.monotonic() < self._made_at + _TURN_SECONDS / 2:  # else its caller may have looked already
+        if time.monotonic() < self._made_at + _TURN_SECONDS / 4:  # else its caller may have looked already
             return True
         self.wake([self])
         return False
