@@ -33,6 +33,7 @@ from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.roles import Roles
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusWriter
+from claudeops.engine.operator_file import OperatorFile
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.schedules.runner import ScheduleRunner
 from claudeops.engine.session.supervisor import STOP_MARGIN_SECONDS, Supervisor
