@@ -161,7 +161,7 @@ class ProbeWatch:
             while self._heap and self._under_way < self.at_once and self._heap[0][0] <= now:
                 due_at, _, name = heapq.heappop(self._heap)
                 watched = self.watched.by_name.get(name)
-                if watched is not None and watched.due == due_at and not watched.looking:
+                if watched is not None and watched.is_ours and watched.due == due_at and not watched.looking:
                     self.lateness.add(now - due_at)
                     watched.looking = True
                     self._under_way += 1

@@ -203,6 +203,21 @@ async def test_a_watch_stops_at_once_though_looks_hang(node: Node) -> None:
     assert node.looker.under_way == 0
 
 
+async def test_a_probe_that_names_other_sites_by_now_is_left_to_them(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(61)
+        node.reading.declared = replace(node.first, probes=(replace(QUICK, sites=("dock",), quorum=1),))
+        await node.clock.travel(61)
+        looks = len(node.looker.looks)
+        await node.clock.travel(120)
+        left = len(node.looker.looks)
+        node.reading.declared = replace(node.first, probes=(replace(QUICK, sites=("main",), quorum=1),))
+        await node.clock.travel(61)
+
+        assert left == looks < len(node.looker.looks)
+        assert await node.state("web") is ProbeState.UP
+
+
 # --- what is written --------------------------------------------------------------------------------------
 
 
