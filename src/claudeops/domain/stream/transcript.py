@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Self
 
@@ -41,6 +41,17 @@ class LongText(str):
 def characters(text: str) -> int:
     """Return how many characters a text has, with those that are left out of it."""
     return text.characters if isinstance(text, LongText) else len(text)
+
+
+def together(texts: Sequence[str]) -> str:
+    """Return texts as one, a newline between two."""
+    if len(texts) == 1:
+        return texts[0]
+    text = "\n".join(texts)
+    total = sum(map(characters, texts)) + len(texts) - 1
+    if total == len(text):
+        return text
+    return LongText(text, characters=total, waits=any(map(says_it_waits, texts)))
 
 
 def abridged(text: str) -> str:

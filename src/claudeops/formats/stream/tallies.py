@@ -13,12 +13,12 @@ from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.events import LineMalformed
 from claudeops.domain.stream.transcript import (
     TEXT_CHARACTERS,
-    LongText,
     ObservedCall,
     Transcript,
     both_ends,
     characters,
     says_it_waits,
+    together,
 )
 from claudeops.formats.stream.blocks import ToolResult, ToolUse
 from claudeops.formats.stream.framing import Malformed, StreamFrame, as_count, as_object, as_text
@@ -139,7 +139,7 @@ class TextTally(msgspec.Struct, kw_only=True):
         if self._messages is None:
             self._messages = _Messages(limits=self.limits)
         self._messages.add(texts)
-        text = _together(texts)
+        text = together(texts)
         if text and not text.isspace():  # not strip(), which copies a text of any length
             self.last = text
 
@@ -310,17 +310,6 @@ class _Streamed(msgspec.Struct, kw_only=True):
         if kept and self._kept_size < self.limits.lines:
             self._kept_lines.append(kept)
             self._kept_size += len(kept)
-
-
-def _together(texts: list[str]) -> str:
-    """Return texts as one, a newline between two."""
-    if len(texts) == 1:
-        return texts[0]
-    text = "\n".join(texts)
-    total = sum(map(characters, texts)) + len(texts) - 1
-    if total == len(text):
-        return text
-    return LongText(text, characters=total, waits=any(map(says_it_waits, texts)))
 
 
 def _up_to(size: int, texts: Iterable[str]) -> Iterator[str]:
