@@ -151,7 +151,7 @@ class LineSplitter:
         self._pending += len(piece)
         if self._pending <= self._limit:
             self._begun.write(piece)
-        elif self._begun.tell():
+        elif self._pending - len(piece) <= self._limit:  # now it is too long
             self._begun = io.BytesIO()
 
     def _completed(self, end: bytes) -> bytes:

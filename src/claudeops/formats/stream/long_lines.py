@@ -2,7 +2,7 @@
 
 Of the fields that a session reads of a frame, texts are abridged where they are long. Everything else is passed over
 where it stands. What a report may be is read whole, and what the gate judges: a report's input or output, a text that
-may hold one, and the input of a tool that the gate is asked about.
+may hold one, and the input of a call for the gate.
 """
 
 from __future__ import annotations
