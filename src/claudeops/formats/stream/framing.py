@@ -159,7 +159,7 @@ class LineSplitter:
         begun, self._begun, self._pending = self._begun, io.BytesIO(), 0
         if size > self._limit:
             return dropped_line(size, self._limit)
-        begun.write(end.removesuffix(b"\r"))
+        begun.write(end)
         return begun.getvalue()  # what was written, and no copy of it
 
     def _bounded(self, line: bytes) -> bytes:
