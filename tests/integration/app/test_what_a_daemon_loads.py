@@ -22,7 +22,7 @@ from claudeops.store.tables import HEAD
 from support.estate import STAND_IN, deliver, look, report
 from support.stand_in_daemon import stand_in_node, told
 
-OURS: Final = 517
+OURS: Final = 518
 """Modules of a daemon that does not listen, on a database that is there, after its first session."""
 
 SLACK: Final = 3
@@ -47,7 +47,7 @@ from claudeops.cli.main import main
 main(["run"])
 """
 
-BEFORE_ITS_TRIAL: Final = 199
+BEFORE_ITS_TRIAL: Final = 201
 """Of these, those that it loads before a process is given the order to try what sessions can be run in."""
 
 ORDERING: Final = """
