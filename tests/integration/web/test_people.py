@@ -160,7 +160,7 @@ async def test_a_peer_has_five_tries_a_minute_and_its_others_keep_no_person_out(
 
 
 async def test_the_daemon_goes_on_while_passwords_are_looked_at_and_bounds_them() -> None:
-    held, at_once = threading.Event(), 0
+    held, full, at_once = threading.Event(), threading.Event(), 0
     lock, most = threading.Lock(), 0
 
     def check(_hashed: str, _password: str) -> bool:
@@ -168,7 +168,10 @@ async def test_the_daemon_goes_on_while_passwords_are_looked_at_and_bounds_them(
         with lock:
             at_once += 1
             most = max(most, at_once)
+            if at_once == AT_ONCE:  # the refusal may come before the second thread has begun
+                full.set()
         held.wait(PATIENCE_SECONDS)
+        full.wait(PATIENCE_SECONDS)
         with lock:
             at_once -= 1
         return False
