@@ -444,10 +444,13 @@ def _on_path(path: str) -> tuple[Path, ...]:
 
 def _may_be_shown(path: Path, hidden: Sequence[Path]) -> bool:
     """Return whether a path neither is, nor contains, nor lies in anything that is hidden."""
-    place = f"{path}/"
-    return path not in NEVER_WHOLE and not any(
-        place.startswith(f"{other}/") or str(other).startswith(place) for other in hidden
-    )
+    place, others = _with_slash(path), map(_with_slash, hidden)
+    return path not in NEVER_WHOLE and not any(place.startswith(other) or other.startswith(place) for other in others)
+
+
+def _with_slash(path: Path) -> str:
+    """Return a directory's path as everything in it begins; the root has its slash already."""
+    return f"{path}".rstrip("/") + "/"
 
 
 def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:

@@ -134,6 +134,11 @@ def test_a_directory_of_path_never_shows_what_is_hidden(place: Path, path: str) 
     assert shown not in {str(mount.place) for mount in found.values() if mount.reveals}
 
 
+def test_whoever_hides_the_root_hides_all_that_tools_of_the_machine_would_show(place: Path) -> None:
+    found = mounts(place, hidden=("state", "/"), path=f"{place}/tools/bin:/usr/bin")
+    assert not [name for name in found if name == "tools/lib" or name.startswith("/var/log")]
+
+
 def test_a_linked_program_is_seen_under_both_names(place: Path) -> None:
     (place / "claude").symlink_to(place / "tools" / "bin" / "claude")
     found = mounts(place, binary=place / "claude")
