@@ -32,9 +32,7 @@ from claudeops.settings.environ import (
     watchdog_seconds,
     without_services,
 )
-from claudeops.settings.files import (
-    load_schema,
-)
+from claudeops.settings.files import load_schema
 from claudeops.settings.headers import load_secret_headers
 from claudeops.settings.ladder import check_schedule, idle_schedule, idle_tiers, read_budgets, read_tiers
 from claudeops.settings.model import (
@@ -52,7 +50,7 @@ from claudeops.settings.model import (
     Settings,
     UpkeepSettings,
 )
-from claudeops.settings.notify import read_digest_cron, read_notify
+from claudeops.settings.notify import Targets, read_digest_cron, read_notify
 from claudeops.settings.oidc import read_oidc
 from claudeops.settings.places import check_fleet, find_cli, idle_programs, read_places, read_probes_file
 from claudeops.settings.policy import POLICY_VARIABLE, load_policy
@@ -125,10 +123,8 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     alerts_path = alerts_file(reader.path(ALERTS_VARIABLE), root=root)
     alerts = load_alerts(alerts_path, highest_tier=max_tier)
     alerts_env = signing_secrets(alerts, environ)
-    used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
-    # A CLI that is not allowed to run is not looked for: the operator should first learn that it is not allowed.
-    needed = sorted(used & {*GATED, *ungated})
-    binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in needed}
+    used = frozenset(tier.harness for tier in tiers)
+    sessions = _sessions(reader, used, path=path, cwd=cwd)
     warnings += idle_programs(reader, used)
     passed_on = inherited(environ)
     warnings += proxy_warnings(environ)
@@ -160,14 +156,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         ),
         ladder=fill(LadderSettings, reader),
         tiers=tiers,
-        sessions=fill(
-            SessionSettings,
-            reader,
-            claude_bin=binaries.get("claude"),
-            codex_bin=binaries.get("codex"),
-            caliban_bin=binaries.get("caliban"),
-            allow_ungated=ungated,
-        ),
+        sessions=sessions,
         timeouts=fill(TimeoutSettings, reader),
         approvals=fill(ApprovalSettings, reader),
         bounds=fill(BoundSettings, reader),
@@ -179,15 +168,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         alerts=AlertSettings(path=alerts_path, rules=alerts, env=MappingProxyType(dict(alerts_env))),
         headers=headers.headers,
         mcp=McpSettings(config=own_servers, trusted_repos=trusted_servers),
-        notices=NoticeSettings(
-            addresses=MappingProxyType(dict(notify.addresses)),
-            path=notify.path,
-            env=MappingProxyType(dict(notify.environment)),
-            targets=notify.targets,
-            chats=MappingProxyType(dict(notify.chats)),
-            approvers=notify.approvers,
-            digest_cron=read_digest_cron(reader),
-        ),
+        notices=_notices(notify, read_digest_cron(reader)),
         budgets=fill(BudgetSettings, reader, chain_usd=chain_usd),
         places=places,
         report=ReportSettings(schema_path=schema_path, schema_text=schema_text),
@@ -196,9 +177,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         log=fill(LogSettings, reader),
         planned=fill(PlannedSettings, reader),
         environment=EnvironmentSettings(
-            path=path,
-            inherited=MappingProxyType(passed_on),
-            proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
+            path=path, inherited=MappingProxyType(passed_on), proxies=MappingProxyType(_proxies(environ))
         ),
         service_manager=ServiceManagerSettings(
             socket=environ.get("NOTIFY_SOCKET") or None, watchdog_seconds=watchdog_seconds(environ, pid=os.getpid())
@@ -247,6 +226,37 @@ def _check_credentials(reader: VariableReader) -> None:
             target=_KEY,
             hint="Unset one of them.",
         )
+
+
+def _sessions(reader: VariableReader, used: frozenset[str], *, path: str, cwd: Path) -> SessionSettings:
+    ungated = _ungated(reader)
+    # A CLI that is not allowed to run is not looked for: the operator should first learn that it is not allowed.
+    needed = sorted(used & {*GATED, *ungated})
+    binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in needed}
+    return fill(
+        SessionSettings,
+        reader,
+        claude_bin=binaries.get("claude"),
+        codex_bin=binaries.get("codex"),
+        caliban_bin=binaries.get("caliban"),
+        allow_ungated=ungated,
+    )
+
+
+def _notices(notify: Targets, digest_cron: str | None) -> NoticeSettings:
+    return NoticeSettings(
+        addresses=MappingProxyType(dict(notify.addresses)),
+        path=notify.path,
+        env=MappingProxyType(dict(notify.environment)),
+        targets=notify.targets,
+        chats=MappingProxyType(dict(notify.chats)),
+        approvers=notify.approvers,
+        digest_cron=digest_cron,
+    )
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in PROXIES if environ.get(name)}
 
 
 def _listener(reader: VariableReader) -> ListenerSettings:
