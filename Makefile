@@ -26,8 +26,8 @@ ARGS ?=
 
 PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 # With the extras: the image has them, since nothing can be installed there, and the tests need them.
-LOCK := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	--custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
 
 # What `make run` looks for, and the scenarios that it plays without. Each step waits a moment, for whoever reads along.
 CREDENTIALS := ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN_FILE \
@@ -121,9 +121,10 @@ format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-lock: $(PACKAGES)  ## Make both locks again from pyproject.toml (UPGRADE=1: with the newest versions)
-	@$(LOCK) --output-file requirements.lock
-	@$(LOCK) --output-file requirements-dev.lock --group dev --constraint requirements.lock
+lock: $(PACKAGES)  ## Make the locks again from pyproject.toml (UPGRADE=1: with the newest versions)
+	@$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
+	@$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraint requirements.lock
+	@$(LOCK) --output-file requirements-programs.lock --group programs
 
 image:  ## Build the container image (deploy/build-image says what can be chosen)
 	@deploy/build-image

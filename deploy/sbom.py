@@ -1,4 +1,4 @@
-"""Prints what is in the image that it runs in, as CycloneDX: Debian's packages, Python's, and the claude CLI.
+"""Prints what is in the image that it runs in, as CycloneDX: packages of Debian, Python and Go, and the claude CLI.
 
 Called by the Dockerfile with the Python of claudeops; it needs nothing but the standard library and `dpkg-query`.
 """
@@ -19,8 +19,20 @@ from urllib.parse import quote
 ENVIRONMENTS = "*/lib/python3*/site-packages"
 """Below /opt: claudeops itself, and programs that came as Python's packages."""
 
+MODULES = "*/share/go-modules"
+"""Below /opt: what `go version -m` prints of the programs beside it, which have all of these modules in them."""
+
+LICENCES = {"helm.sh/helm/v3": "Apache-2.0", "github.com/docker/compose/v2": "Apache-2.0"}
+"""Of the programs; no module says its own anywhere but in prose."""
+
 CLI = "claude_agent_sdk/_bundled"
 _FORMAT = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\t${Architecture}\\n"
+
+
+def sha256(program: Path) -> dict[str, str]:
+    """Return a file's digest, as a component has it."""
+    with program.open("rb") as file:
+        return {"alg": "SHA-256", "content": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def list_packages() -> str:
@@ -58,26 +70,43 @@ def python_packages(places: list[Path]) -> Iterator[dict[str, Any]]:
         yield component
 
 
+def go_modules(listed: str) -> Iterator[dict[str, Any]]:
+    """Make a component of each program, of each module in one, and of Go itself; `listed` is Go's, a line each."""
+    seen, program = set(), Path()
+    for line in listed.splitlines():
+        kind, name, version, *_ = [*line.split("\t")[1:], "", "", ""]
+        if not line.startswith("\t"):
+            path, _, version = line.rpartition(": go")
+            kind, name, program = "go", "stdlib", Path(path)
+        url = f"pkg:golang/{name}@{quote(version)}"
+        if kind not in {"go", "mod", "dep", "=>"} or url in seen:
+            continue
+        seen.add(url)
+        component = {"type": "library", "name": name, "version": version, "purl": url, "bom-ref": url}
+        if kind == "mod":
+            component |= {"type": "application", "name": program.name, "licenses": [{"expression": LICENCES[name]}]}
+            component["hashes"] = [sha256(program)]
+        yield component
+
+
 def claude_cli(places: list[Path]) -> Iterator[dict[str, Any]]:
     """Make a component of the CLI that comes with the SDK."""
     for place in places:
         program = place / CLI / "claude"
         if program.is_file():
-            with program.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
             version = (place / CLI / "claude.version").read_text(encoding="utf-8").split()[0]
             yield {
                 "type": "application",
                 "name": "claude",
                 "version": version,
-                "hashes": [{"alg": "SHA-256", "content": digest}],
+                "hashes": [sha256(program)],
                 "bom-ref": f"claude@{version}",
             }
 
 
-def bill_of_materials(listed: str, places: list[Path]) -> dict[str, Any]:
+def bill_of_materials(listed: str, places: list[Path], modules: str = "") -> dict[str, Any]:
     """Return the whole document; claudeops itself is what it is about."""
-    components = [*debian_packages(listed), *python_packages(places), *claude_cli(places)]
+    components = [*debian_packages(listed), *python_packages(places), *go_modules(modules), *claude_cli(places)]
     (subject,) = [component for component in components if component["name"] == "claudeops"]
     others = [component for component in components if component is not subject]
     return {
@@ -92,7 +121,8 @@ def bill_of_materials(listed: str, places: list[Path]) -> dict[str, Any]:
 def main() -> None:
     """Print the document."""
     places = sorted(Path("/opt").glob(ENVIRONMENTS))
-    json.dump(bill_of_materials(list_packages(), places), sys.stdout, indent=1)
+    modules = "".join(file.read_text(encoding="utf-8") for file in sorted(Path("/opt").glob(MODULES)))
+    json.dump(bill_of_materials(list_packages(), places, modules), sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

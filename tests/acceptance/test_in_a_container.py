@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 
 from support.checkout import ROOT
 from support.docker_engine import Engine, running_engine
+from support.dockerfile import NET_RAW
 
 SERVICE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["claudeops"]
 SECCOMP = ROOT / "deploy" / "seccomp.json"
@@ -75,3 +78,22 @@ def test_the_filter_leaves_a_container_without_what_is_only_for_the_cell(engine:
     )
     printed = engine.run([*as_composed(), "-v", f"{calls}:/run/calls.py:ro"], PYTHON, "/run/calls.py")
     assert printed.split() == ["EPERM"] * 6, printed
+
+
+def test_ping_works_without_any_capability_unless_its_file_has_one(engine: Engine, tmp_path: Path) -> None:
+    """The image has such a copy of Debian's program (Dockerfile)."""
+    found = shutil.which("ping")
+    if found is None:
+        pytest.skip("needs ping (Debian: iputils-ping)")
+    ping = tmp_path / "ping"
+    shutil.copyfile(found, ping)
+    ping.chmod(0o755)
+    options = [*as_composed(), "-v", f"{tmp_path}:/run:ro"]
+    printed = engine.run(options, "/run/ping", "-c", "1", "-W", "5", "127.0.0.1")
+    assert "1 received" in printed, printed
+
+    try:
+        os.setxattr(ping, "security.capability", NET_RAW)
+    except OSError as error:
+        pytest.skip(f"no capability can be put on a file here: {error.strerror}")
+    assert "operation not permitted" in engine.run(options, "/run/ping", "-c", "1", "127.0.0.1")

@@ -25,29 +25,10 @@ from claudeops.engine.cell.system_calls import FAMILIES, system_call_numbers
 from claudeops.engine.system import MOST_DESCRIPTORS
 from support.checkout import ROOT
 from support.deploy_files import COMPOSE, SERVICE, STOPPING_SECONDS, unit, unknown
+from support.dockerfile import DOCKERFILE, instructions, of, stage
 from support.settings_world import make_world
 
-DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 ALWAYS_THERE = {"bash", "coreutils", "grep"}  # in every Debian
-
-
-def instructions() -> list[tuple[str, str]]:
-    """Return the Dockerfile's instructions, continued lines joined, comments left out."""
-    lines = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
-    joined = re.sub(r"\\\n\s*", " ", lines)
-    return [(line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in joined.splitlines() if line.strip()]
-
-
-def of(name: str) -> list[str]:
-    return [arguments for instruction, arguments in instructions() if instruction == name]
-
-
-def stage(name: str) -> list[tuple[str, str]]:
-    """Return the instructions of the stage of this name, its FROM first."""
-    found = instructions()
-    first = next(n for n, (word, rest) in enumerate(found) if word == "FROM" and rest.endswith(f" AS {name}"))
-    after = (n for n, (word, _) in enumerate(found) if word == "FROM" and n > first)
-    return found[first : next(after, len(found))]
 
 
 # --- Dockerfile -----------------------------------------------------------------------------------------
@@ -105,7 +86,7 @@ def test_no_address_of_an_index_is_written_down() -> None:
 def test_everything_that_pip_installs_is_checked_or_our_own() -> None:
     installs = [command for line in of("RUN") for command in line.split(";") if " install --quiet" in command]
 
-    assert len(installs) == 4
+    assert len(installs) == 5
     assert [command for command in installs if "--require-hashes" not in command and "--no-index" not in command] == []
 
 

@@ -1,4 +1,4 @@
-"""The project's own files agree with each other: pyproject.toml, the two locks, the import rules."""
+"""The project's own files agree with each other: pyproject.toml, the locks, the import rules."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
+BUILDING_PROGRAMS = [Requirement(line) for line in PROJECT["dependency-groups"]["programs"]]
 DOMAIN_MAY_USE = {
     "cronsim",
     "google-re2",
@@ -44,6 +45,7 @@ def pins(lock: str) -> dict[str, str]:
     [
         pytest.param("requirements.lock", [*RUNTIME, *EXTRAS], id="runtime"),  # in the image nothing can be installed
         pytest.param("requirements-dev.lock", [*RUNTIME, *EXTRAS, *DEV], id="development"),
+        pytest.param("requirements-programs.lock", BUILDING_PROGRAMS, id="programs"),
     ],
 )
 def test_lock_answers_what_the_project_asks_for(lock: str, required: list[Requirement]) -> None:
@@ -64,7 +66,7 @@ def test_what_is_tested_is_what_is_shipped() -> None:
     assert shipped.items() <= tested.items()
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock", "requirements-programs.lock"])
 def test_lock_names_no_index_and_hashes_everything(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -27,6 +28,20 @@ LISTED = (
     "ii \tlibstdc++6\t12.2.0-14\tamd64\n"
 )
 
+MODULES = """\
+PLACE/helm: go1.27.3
+\tpath\thelm.sh/helm/v3/cmd/helm
+\tmod\thelm.sh/helm/v3\tv3.22.0\th1:n1if5iQgHYs=
+\tdep\tgithub.com/docker/docker\tv28.5.1+incompatible\th1:BhMlf+QY4BE=
+\tdep\tdario.cat/mergo\tv1.0.1\th1:Ra4+bf83h2z=
+\tbuild\t-trimpath=true
+PLACE/docker-compose: go1.27.3
+\tpath\tgithub.com/docker/compose/v2/cmd
+\tmod\tgithub.com/docker/compose/v2\tv2.40.3\th1:XeYkQu1svDt=
+\tdep\tdario.cat/mergo\tv1.0.1\th1:Ra4+bf83h2z=
+\tbuild\tCGO_ENABLED=0
+"""
+
 
 @pytest.fixture(scope="module")
 def sbom() -> ModuleType:
@@ -39,8 +54,11 @@ def sbom() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def document(sbom: ModuleType) -> dict[str, Any]:
-    made: dict[str, Any] = sbom.bill_of_materials(LISTED, [SITE_PACKAGES])
+def document(sbom: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("programs")
+    for name in ("helm", "docker-compose"):
+        (place / name).write_text(name)
+    made: dict[str, Any] = sbom.bill_of_materials(LISTED, [SITE_PACKAGES], MODULES.replace("PLACE", str(place)))
     return made
 
 
@@ -84,6 +102,44 @@ def test_a_package_of_debian_is_in_it_while_it_is_installed(document: dict[str, 
         "pkg:deb/debian/bash@5.2.15-2%2Bb8?arch=amd64",
         "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14?arch=amd64",
     ]
+
+
+def test_a_program_of_go_is_in_it_with_version_licence_and_digest_and_each_of_its_modules_once(
+    document: dict[str, Any],
+) -> None:
+    parts = [part for part in document["components"] if part.get("purl", "").startswith("pkg:golang/")]
+    programs = {part["name"]: part for part in parts if part["type"] == "application"}
+
+    assert [part["purl"].removeprefix("pkg:golang/") for part in parts] == [
+        "stdlib@1.27.3",
+        "helm.sh/helm/v3@v3.22.0",
+        "github.com/docker/docker@v28.5.1%2Bincompatible",
+        "dario.cat/mergo@v1.0.1",
+        "github.com/docker/compose/v2@v2.40.3",
+    ]
+    assert {name: (part["version"], part["licenses"]) for name, part in programs.items()} == {
+        "helm": ("v3.22.0", [{"expression": "Apache-2.0"}]),
+        "docker-compose": ("v2.40.3", [{"expression": "Apache-2.0"}]),
+    }
+    assert programs["helm"]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(b"helm").hexdigest()}]
+
+
+def test_the_licence_of_every_program_that_is_built_is_known(sbom: ModuleType) -> None:
+    wanted = [file.read_text(encoding="utf-8") for file in (ROOT / "deploy" / "programs").glob("*/go.mod")]
+    tools = [tool for text in wanted for tool in re.findall(r"^tool (\S+)$", text, flags=re.MULTILINE)]
+
+    assert {module for module in sbom.LICENCES for tool in tools if tool.startswith(f"{module}/")} == {*sbom.LICENCES}
+    assert len(tools) == len(sbom.LICENCES)
+
+
+def test_the_list_of_modules_is_read_where_the_build_writes_it(sbom: ModuleType, tmp_path: Path) -> None:
+    build = (ROOT / "deploy" / "programs" / "build").read_text(encoding="utf-8")
+    (written,) = re.findall(r'version -m .* >"\$to/(\S+)"$', build, flags=re.MULTILINE)
+    place = tmp_path / "programs" / written
+    place.parent.mkdir(parents=True)
+    place.touch()
+
+    assert list(tmp_path.glob(sbom.MODULES)) == [place]
 
 
 def test_the_cli_is_in_it_with_its_digest(document: dict[str, Any]) -> None:
