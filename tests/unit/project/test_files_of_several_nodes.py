@@ -116,6 +116,45 @@ def test_nothing_but_the_nodes_reaches_the_server() -> None:
     assert {"ports", "expose", "network_mode", "privileged"} & set(SERVER) == set()
 
 
+DOCKER = """\
+#!/usr/bin/env bash
+echo "$*" >>"$RECORD"
+case "$*" in
+*--services) printf '%s\\n' $SERVICES ;;
+*"$SICK") exit 1 ;;
+esac
+"""
+
+
+def update(directory: Path, *words: str, sick: str = "none") -> tuple[int, str, list[str]]:
+    """Run the script with a docker that writes down how it is called; return status, message and calls."""
+    docker, record = directory / "docker", directory / "record"
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    environment = {"PATH": f"{directory}:/usr/bin:/bin", "RECORD": str(record), "SICK": sick}
+    environment["SERVICES"] = " ".join(["node-10", *reversed(SEVERAL["services"])])
+    script = [str(ROOT / "deploy" / "update-nodes"), *words]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    return done.returncode, done.stderr, record.read_text().splitlines()
+
+
+def test_nodes_are_updated_one_after_the_other_each_when_the_one_before_is_healthy(tmp_path: Path) -> None:
+    status, said, (listed, *updated) = update(tmp_path)
+
+    assert (status, said, listed) == (0, "", f"compose -f {FILE} config --services")
+    assert updated == [
+        f"compose -f {FILE} up -d --no-deps --wait --wait-timeout 300 {node}" for node in (*NODES, "node-10")
+    ]
+
+
+def test_no_node_is_touched_after_one_that_is_not_healthy(tmp_path: Path) -> None:
+    status, said, calls = update(tmp_path, "-f", "mine.yaml", sick="node-1")
+
+    assert (status, len(calls)) == (1, 2)
+    assert calls[1].startswith("compose -f mine.yaml up ")
+    assert said == "node-1 is not healthy, and no other node was touched after it: docker compose logs node-1\n"
+
+
 # --- systemd --------------------------------------------------------------------------------------------
 
 NODE = "claudeops@.service"
