@@ -131,10 +131,10 @@ RUN export DEBIAN_FRONTEND=noninteractive; \
     apt-get install -qq --yes --no-install-recommends \
         ansible default-mysql-client docker.io postgresql-client redis-tools >/dev/null; \
     rm -rf /var/lib/apt/lists/*
-COPY --from=programs /opt/programs /opt/programs
-RUN ln -s /opt/programs/bin/kubectl /opt/programs/bin/helm /usr/local/bin/; \
-    install -d /usr/local/lib/docker/cli-plugins; \
-    ln -s /opt/programs/bin/docker-compose /usr/local/lib/docker/cli-plugins/docker-compose; \
+# Below /usr, which a session's cell shows: of /opt it has nothing, and a link would lead nowhere there.
+COPY --from=programs /opt/programs /usr/local
+RUN install -d /usr/local/lib/docker/cli-plugins; \
+    ln -s /usr/local/bin/docker-compose /usr/local/lib/docker/cli-plugins/docker-compose; \
     /opt/claudeops/bin/python /usr/share/claudeops/sbom.py >/usr/share/claudeops/sbom.cdx.json
 USER 10001:10001
 

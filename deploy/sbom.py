@@ -10,17 +10,18 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-ENVIRONMENTS = "*/lib/python3*/site-packages"
-"""Below /opt: claudeops itself, and programs that came as Python's packages."""
+PLACES = (Path("/opt/claudeops"), Path("/usr/local"))
+"""Of claudeops itself, and of programs that are not Debian's."""
 
-MODULES = "*/share/go-modules"
-"""Below /opt: what `go version -m` prints of the programs beside it, which have all of these modules in them."""
+ENVIRONMENT = "lib/python3*/site-packages"
+MODULES = "share/go-modules"
+"""What `go version -m` prints of the programs in the `bin` beside it."""
 
 LICENCES = {"helm.sh/helm/v3": "Apache-2.0", "github.com/docker/compose/v2": "Apache-2.0"}
 """Of the programs; no module says its own anywhere but in prose."""
@@ -70,19 +71,22 @@ def python_packages(places: list[Path]) -> Iterator[dict[str, Any]]:
         yield component
 
 
-def go_modules(listed: str) -> Iterator[dict[str, Any]]:
-    """Make a component of each program, of each module in one, and of Go itself; `listed` is Go's, a line each."""
-    seen, program = set(), Path()
+def go_modules(place: Path) -> Iterator[dict[str, Any]]:
+    """Make a component of each program of Go below a place, of each module in one, and of Go itself."""
+    file = place / MODULES
+    listed = file.read_text(encoding="utf-8") if file.exists() else ""
+    seen: set[str] = set()
+    program = Path()
     for line in listed.splitlines():
         kind, name, version, *_ = [*line.split("\t")[1:], "", "", ""]
         if not line.startswith("\t"):
             path, _, version = line.rpartition(": go")
-            kind, name, program = "go", "stdlib", Path(path)
+            kind, name, program = "go", "stdlib", place / "bin" / Path(path).name
         url = f"pkg:golang/{name}@{quote(version)}"
         if kind not in {"go", "mod", "dep", "=>"} or url in seen:
             continue
         seen.add(url)
-        component = {"type": "library", "name": name, "version": version, "purl": url, "bom-ref": url}
+        component: dict[str, Any] = {"type": "library", "name": name, "version": version, "purl": url, "bom-ref": url}
         if kind == "mod":
             component |= {"type": "application", "name": program.name, "licenses": [{"expression": LICENCES[name]}]}
             component["hashes"] = [sha256(program)]
@@ -104,9 +108,11 @@ def claude_cli(places: list[Path]) -> Iterator[dict[str, Any]]:
             }
 
 
-def bill_of_materials(listed: str, places: list[Path], modules: str = "") -> dict[str, Any]:
-    """Return the whole document; claudeops itself is what it is about."""
-    components = [*debian_packages(listed), *python_packages(places), *go_modules(modules), *claude_cli(places)]
+def bill_of_materials(listed: str, places: Sequence[Path]) -> dict[str, Any]:
+    """Return the whole document; claudeops itself is what it is about. `listed` is dpkg's, a line each."""
+    environments = [found for place in places for found in sorted(place.glob(ENVIRONMENT))]
+    modules = [component for place in places for component in go_modules(place)]
+    components = [*debian_packages(listed), *python_packages(environments), *modules, *claude_cli(environments)]
     (subject,) = [component for component in components if component["name"] == "claudeops"]
     others = [component for component in components if component is not subject]
     return {
@@ -120,9 +126,7 @@ def bill_of_materials(listed: str, places: list[Path], modules: str = "") -> dic
 
 def main() -> None:
     """Print the document."""
-    places = sorted(Path("/opt").glob(ENVIRONMENTS))
-    modules = "".join(file.read_text(encoding="utf-8") for file in sorted(Path("/opt").glob(MODULES)))
-    json.dump(bill_of_materials(list_packages(), places, modules), sys.stdout, indent=1)
+    json.dump(bill_of_materials(list_packages(), PLACES), sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

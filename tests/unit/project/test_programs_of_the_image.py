@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 import pytest
 
 from claudeops.cli.doctor.machine import mentioned
+from claudeops.engine.cell.bubblewrap import SYSTEM
 from support.checkout import ROOT
 from support.dockerfile import NET_RAW, of, stage
 
@@ -41,8 +41,12 @@ PACKAGES_OF_FULL: Final = {
     "pg_isready": "postgresql-client",
     "redis-cli": "redis-tools",
 }
+NOT_OF_DEBIAN: Final = {"helm", "kubectl"}
 ELSEWHERE: Final = {"journalctl", "lsof", "nginx", "rabbitmq-diagnostics", "rabbitmqctl", "systemctl"}
 """Run on the machine or in the container that they are about."""
+
+PLUGINS: Final = "/usr/local/lib/docker/cli-plugins"
+"""One of the directories in which the client of docker looks for its own."""
 
 
 def installed(name: str) -> list[str]:
@@ -55,26 +59,22 @@ def installed(name: str) -> list[str]:
 
 def test_every_program_that_a_prompt_teaches_is_in_an_image_or_is_run_elsewhere() -> None:
     prompts = [file.read_text(encoding="utf-8") for file in sorted((ROOT / "prompts").rglob("*.md"))]
-    built = {*linked()} & {"helm", "kubectl"}
 
-    assert mentioned(prompts) == {*ALWAYS_THERE, *PACKAGES, *PACKAGES_OF_FULL, *ELSEWHERE, *built}
+    assert mentioned(prompts) == {*ALWAYS_THERE, *PACKAGES, *PACKAGES_OF_FULL, *ELSEWHERE, *NOT_OF_DEBIAN}
     assert {*PACKAGES.values()} - {*installed("common")} == set()
     assert {*PACKAGES_OF_FULL.values(), "ansible"} - {*installed("full")} == set()
 
 
-def linked() -> dict[str, str]:
-    """Return program → the place that it is called from, of those that are linked in the larger image."""
+def test_what_is_no_package_of_debian_is_where_a_session_sees_it() -> None:
+    """The cell shows /usr; of what a link there leads to elsewhere, nothing."""
+    (copied,) = [rest.split() for word, rest in stage("full") if word == "COPY"]
     (made,) = [rest for word, rest in stage("full") if word == "RUN" and "ln -s" in rest]
-    links = [words[2:] for part in made.split(";") if (words := shlex.split(part))[:2] == ["ln", "-s"]]
-    return {Path(source).name: place for *sources, place in links for source in sources}
+    links = [part.split() for part in made.split(";") if "ln -s" in part]
 
-
-def test_what_is_built_is_where_shells_and_the_client_of_docker_look() -> None:
-    assert linked() == {
-        "kubectl": "/usr/local/bin/",
-        "helm": "/usr/local/bin/",
-        "docker-compose": "/usr/local/lib/docker/cli-plugins/docker-compose",
-    }
+    assert copied == ["--from=programs", "/opt/programs", "/usr/local"]
+    assert Path("/usr/local").is_relative_to(SYSTEM[0])
+    assert links == [["ln", "-s", "/usr/local/bin/docker-compose", f"{PLUGINS}/docker-compose"]]
+    assert f"install -d {PLUGINS};" in made
 
 
 def test_ping_has_no_capability_on_its_file_so_that_it_starts_without_any(tmp_path: Path) -> None:
