@@ -16,10 +16,9 @@ from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import IsolationLevel, OwnNetwork, SandboxSpec
-from claudeops.engine.cell.forwarder import listing
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.own_files import FilesBound, received, sandboxed
-from claudeops.engine.cell.own_network import Network, hosts_file
+from claudeops.engine.cell.own_network import Network, hosts_file, listing
 from claudeops.engine.cell.workspace import Workspace
 from support.levels import PATH
 

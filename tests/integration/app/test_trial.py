@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import anyio
@@ -9,7 +10,7 @@ import pytest
 
 from claudeops.app.start.checks import make_directories
 from claudeops.app.start.trial import Trial, surroundings, trying
-from claudeops.app.start.trial_process import begun, started
+from claudeops.app.start.trial_process import begun, find_looks, started
 from claudeops.engine.cell.levels import choose
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
@@ -57,7 +58,24 @@ async def test_what_a_process_has_found_is_what_this_one_would_find_and_it_has_e
 
         assert process.returncode == 0
     assert chosen == choose(settings.cell.isolation, surroundings(settings))
+    assert found == find_looks(chosen.cell, settings.environment.path)
     assert "git" in {**found.cells, **found.why}
+
+
+async def test_programs_of_another_path_than_the_process_has_are_tried_for_themselves(
+    settings: Settings, tmp_path: Path
+) -> None:
+    bwrap = shutil.which("bwrap", path=settings.environment.path)
+    if bwrap is None:
+        pytest.skip("bubblewrap is not installed")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bwrap").symlink_to(bwrap)
+    settings = replace(settings, environment=replace(settings.environment, path=str(tmp_path / "bin")))
+
+    async with trying(settings) as trial:
+        found = await anyio.to_thread.run_sync(trial.looks.result)
+
+    assert (found.cells, found.why) == ({}, {"git": "there is no git on PATH"})
 
 
 async def test_a_level_that_does_not_work_is_refused_in_the_same_sentence(settings: Settings) -> None:

@@ -4,26 +4,35 @@ Run as a program (``python -I -m claudeops.app.start.trial_process``) this is th
 eighty others. In the daemon, which loads itself meanwhile, each of these waits would be followed by one for the
 interpreter. It starts before the daemon is loaded, so what tries is imported where it is called. Its order is a pickle
 on stdin, its answers are two on stdout. It begins nothing more once stdin has ended.
+
+The programs for sessions it tries before its order comes, in the cell that most machines give: it has nothing else to
+do while the daemon reads its settings. What it finds counts if that cell is chosen.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
 import select
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from threading import Event
 from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from claudeops.errors import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
     from claudeops.engine.cell.cell import Cell
+    from claudeops.engine.cell.git import GitCell
     from claudeops.engine.cell.levels import HostContext, Selected
     from claudeops.engine.cell.look_cell import FoundLooks, LookCell
+    from claudeops.engine.cell.network import NetworkCell
 
 TrialProcess: TypeAlias = "subprocess.Popen[bytes]"
 
@@ -99,8 +108,8 @@ def _fault(why: str) -> ConfigurationError:
     return ConfigurationError(sentence, kind=ErrorKind.RUNTIME)
 
 
-def find_looks(cell: Cell, path: str) -> FoundLooks:
-    """Try every program that the daemon runs for sessions. Starts processes, and takes seconds."""
+def find_looks(cell: Cell, path: str, *, goes_on: Callable[[], bool] = lambda: True) -> FoundLooks:
+    """Try every program that the daemon runs for sessions. Starts processes, and none any more once it is to end."""
     from claudeops.engine.cell.bubblewrap import BubblewrapCell  # noqa: PLC0415 - see above
     from claudeops.engine.cell.git import find_git_cell  # noqa: PLC0415 - see above
     from claudeops.engine.cell.look_cell import FoundLooks  # noqa: PLC0415 - see above
@@ -108,7 +117,7 @@ def find_looks(cell: Cell, path: str) -> FoundLooks:
 
     with ThreadPoolExecutor(1) as beside:
         git = beside.submit(find_git_cell, cell, path)
-        network = find_network_cells(cell, path) if isinstance(cell, BubblewrapCell) else {}
+        network = find_network_cells(cell, path, goes_on=goes_on) if isinstance(cell, BubblewrapCell) else {}
     tried: dict[str, LookCell | str] = {"git": git.result(), **network}
     return FoundLooks(
         cells={name: found for name, found in tried.items() if not isinstance(found, str)},
@@ -121,21 +130,58 @@ def find_looks(cell: Cell, path: str) -> FoundLooks:
 
 def main() -> None:
     """Carry out the order that stands on stdin."""
-    from claudeops.engine.cell import forwarder, git, levels, network  # noqa: F401, PLC0415 - before the order comes
+    from claudeops.engine.cell import git, levels, network  # noqa: F401, PLC0415 - before the order comes
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # sent to all processes of a service: the daemon says when to end
-    try:
-        isolation, surroundings = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the daemon
-    except (EOFError, pickle.UnpicklingError):
-        return  # the daemon has ended before it gave one, or in the middle of it
-    try:
-        chosen = levels.choose(isolation, surroundings)
-    except ConfigurationError as error:
-        _say(error)
-        return
-    _say(chosen)
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        _say(find_looks(chosen.cell, surroundings.path))
+    with _trying_early() as looks:
+        try:
+            isolation, surroundings = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the daemon
+        except (EOFError, pickle.UnpicklingError):
+            return  # the daemon has ended before it gave one, or in the middle of it
+        try:
+            chosen = levels.choose(isolation, surroundings)
+        except ConfigurationError as error:
+            _say(error)
+            return
+        _say(chosen)
+        if not _is_to_end():
+            _say(looks(chosen.cell, surroundings.path))
+
+
+@contextmanager
+def _trying_early() -> Iterator[Callable[[Cell, str], FoundLooks]]:
+    """Try the programs in bubblewrap beside the block; yield what returns those of the cell that was chosen.
+
+    On leaving the block no program is begun any more, and the last one has ended.
+    """
+    from claudeops.engine.cell.bubblewrap import BubblewrapCell  # noqa: PLC0415 - see above
+    from claudeops.structs import replace  # noqa: PLC0415 - same
+
+    path = ":".join(entry for entry in os.environ.get("PATH", "").split(":") if entry.startswith("/"))
+    program, is_over = shutil.which("bwrap", path=path), Event()
+
+    with ThreadPoolExecutor(1) as beside:
+        early = None if program is None else BubblewrapCell(program=program)
+        found = None if early is None else beside.submit(find_looks, early, path, goes_on=lambda: not is_over.is_set())
+
+        def looks(cell: Cell, its_path: str) -> FoundLooks:
+            known = isinstance(cell, BubblewrapCell) and (cell.program, its_path) == (program, path)
+            if found is None or not known:
+                is_over.set()
+                return find_looks(cell, its_path)
+            tried = found.result()
+            cells = cast("Mapping[str, GitCell | NetworkCell]", tried.cells)
+            inside = cast("BubblewrapCell", cell)
+            return replace(tried, cells={name: replace(each, bubblewrap=inside) for name, each in cells.items()})
+
+        try:
+            yield looks
+        finally:
+            is_over.set()
+
+
+def _is_to_end() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def _say(answer: object) -> None:
@@ -144,4 +190,6 @@ def _say(answer: object) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # it ends soon, and its end is waited for
     main()
+    os._exit(0)  # nothing is left to be written, and the interpreter takes 20 ms to take itself apart

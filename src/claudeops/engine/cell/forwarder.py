@@ -33,7 +33,7 @@ from anyio.abc import TaskGroup
 
 from claudeops.engine.cell.copying import copy_both_ways, reset
 from claudeops.engine.cell.headers.relay import Relays, copied_ahead
-from claudeops.engine.cell.own_network import Network
+from claudeops.engine.cell.own_network import AnyNetwork, Network, listing, places_of
 
 CONNECTIONS: Final = 128
 """How many connections of a session are open at once; more wait in the kernel's queues."""
@@ -59,8 +59,6 @@ _MOST_HANDED: Final = 253  # descriptors in one message: SCM_MAX_FD
 _SAY_AGAIN_SECONDS: Final = 60.0  # between two reports of one place that fails for one reason
 _DONE: Final = b".\n"  # the launcher's last message
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-_AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class NotConnected(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,17 +141,6 @@ async def open_network(
                 await ended.wait()
 
 
-def listing(network: Network) -> bytes:
-    """Return the lines that the launcher reads, up to the empty one; see ``launcher.py``."""
-    addresses = dict.fromkeys(address for address, _ in (*network.tcp, *network.udp))
-    lines = [
-        *(f"address {address}" for address in addresses if not ipaddress.ip_address(address).is_loopback),
-        *(f"network {place}" for place, _ in network.networks),
-        *(f"{place.kind} {place.address} {place.port}" for place in _places(network)),
-    ]
-    return ("\n".join(lines) + "\n\n").encode("ascii")
-
-
 @dataclass(kw_only=True, slots=True)
 class _Place:
     """Where connections of the session arrive."""
@@ -161,38 +148,9 @@ class _Place:
     kind: str  # ``tcp`` or ``udp``
     address: str
     port: int
-    networks: tuple[_AnyNetwork, ...] = ()  # that it stands for, instead of one address
+    networks: tuple[AnyNetwork, ...] = ()  # that it stands for, instead of one address
     socket: socket.socket = field(init=False)
     shut: anyio.Event | None = None  # set when it listens again; None: it listens
-
-
-def _places(network: Network) -> list[_Place]:
-    """Return all places, in the order in which the launcher makes them.
-
-    A network's ports are those of every address here, since the kernel knows no socket for a range; other addresses
-    with these ports are served by the same socket. What does not lie in what is listed is refused once it has arrived.
-    """
-    ranges: dict[tuple[str, int], list[_AnyNetwork]] = {}
-    for text, ports in network.networks:
-        for port in ports:
-            ranges.setdefault((_everywhere(text), port), []).append(ipaddress.ip_network(text))
-    places = []
-    for address, port in network.tcp:
-        if (_everywhere(address), port) in ranges:
-            ranges[_everywhere(address), port].append(ipaddress.ip_network(address))
-        else:
-            places.append(_Place(kind="tcp", address=address, port=port))
-    places += [_Place(kind="udp", address=address, port=port) for address, port in network.udp]
-    places += [
-        _Place(kind="tcp", address=address, port=port, networks=tuple(found))
-        for (address, port), found in ranges.items()
-    ]
-    return places
-
-
-def _everywhere(address: str) -> str:
-    """Return the address of all addresses of the same family."""
-    return "::" if ":" in address else "0.0.0.0"  # noqa: S104 - in the session's namespace
 
 
 @dataclass(kw_only=True, slots=True)
@@ -232,7 +190,10 @@ class _Forwarder:
 
     async def serve(self) -> None:
         """Forward until stopped."""
-        places = _places(self.network)
+        places = [
+            _Place(kind=each.kind, address=each.address, port=each.port, networks=each.networks)
+            for each in places_of(self.network)
+        ]
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks, self._loop = tasks, asyncio.get_running_loop()

@@ -31,7 +31,7 @@ from claudeops.engine.cell.cell import (
 )
 from claudeops.engine.cell.cgroups import MIB
 from claudeops.engine.cell.own_files import FilesBound, received, sandboxed, way_to
-from claudeops.engine.cell.own_network import Network, hosts_file
+from claudeops.engine.cell.own_network import Network, hosts_file, listing
 from claudeops.engine.cell.system_calls import filter_as_text, system_call_numbers
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.errors import ConfigurationError, ErrorKind
@@ -329,8 +329,6 @@ def _network_to_try(cell: Cell) -> Iterator[tuple[OwnNetwork | None, tuple[str, 
     if not cell.has_network:
         yield None, ("", "", "")
         return
-    from claudeops.engine.cell.forwarder import listing  # noqa: PLC0415 - a start gives its order without it
-
     with ExitStack() as held:
         ours, theirs = map(held.enter_context, socket.socketpair())
         listed, unlisted = (held.enter_context(socket.create_server((_HERE, 0))) for _ in range(2))

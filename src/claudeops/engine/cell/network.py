@@ -16,9 +16,10 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -130,24 +131,30 @@ class NetworkCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_network_cells(
-    cell: BubblewrapCell, path: str, wanted: frozenset[str] = PROGRAMS
+    cell: BubblewrapCell,
+    path: str,
+    wanted: frozenset[str] = PROGRAMS,
+    *,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, NetworkCell | str]:
     """Return the cells of the programs that are installed, after a trial, or the sentence why one does not work.
 
-    Starts processes.
+    Starts processes, and none any more once it does not go on: those programs are not among what it returns.
     """
     if not _has_ipv6():
         wanted = frozenset(name for name in wanted if not name.endswith("6"))
     names = sorted(wanted)
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as threads:
         shares = (names[first::_TRIED_AT_ONCE] for first in range(_TRIED_AT_ONCE))
-        tried = {name: each for found in threads.map(partial(_try_all, cell, path), shares) for name, each in found}
-    return {name: each for name in names if (each := tried[name]) is not None}
+        tried = dict(chain(*threads.map(partial(_try_all, cell, path, goes_on), shares)))
+    return {name: each for name in names if (each := tried.get(name)) is not None}
 
 
-def _try_all(cell: BubblewrapCell, path: str, names: Sequence[str]) -> Sequence[tuple[str, NetworkCell | str | None]]:
+def _try_all(
+    cell: BubblewrapCell, path: str, goes_on: Callable[[], bool], names: Sequence[str]
+) -> Sequence[tuple[str, NetworkCell | str | None]]:
     with trials() as run:
-        return [(name, _tried(cell, name, path, run)) for name in names]
+        return [(name, _tried(cell, name, path, run)) for name in names if goes_on()]
 
 
 def _tried(cell: BubblewrapCell, name: str, path: str, run: RunBounded) -> NetworkCell | str | None:

@@ -38,6 +38,8 @@ _KEPT_FOR_NAMES: Final = (["search"], ["domain"], ["options"], ["sortlist"])
 
 Lookup = Callable[[str], tuple[str, ...]]
 
+AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
     """What stands on a session's own network."""
@@ -48,6 +50,55 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[tuple[str, tuple[str, ...]], ...] = ()  # for the hosts file: address, names
     unknown: tuple[str, ...] = ()  # names without an address that may be reached
     left_out: tuple[str, ...] = ()  # hosts that not all ports could be had of, beyond `MOST_SOCKETS`
+
+
+class NetworkPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where connections of a session arrive."""
+
+    kind: str  # ``tcp`` or ``udp``
+    address: str
+    port: int
+    networks: tuple[AnyNetwork, ...] = ()  # that it stands for, instead of one address
+
+
+def listing(network: Network) -> bytes:
+    """Return the lines that the launcher reads, up to the empty one; see ``launcher.py``."""
+    addresses = dict.fromkeys(address for address, _ in (*network.tcp, *network.udp))
+    lines = [
+        *(f"address {address}" for address in addresses if not ipaddress.ip_address(address).is_loopback),
+        *(f"network {place}" for place, _ in network.networks),
+        *(f"{place.kind} {place.address} {place.port}" for place in places_of(network)),
+    ]
+    return ("\n".join(lines) + "\n\n").encode("ascii")
+
+
+def places_of(network: Network) -> list[NetworkPlace]:
+    """Return all places, in the order in which the launcher makes them.
+
+    A network's ports are those of every address here, since the kernel knows no socket for a range; other addresses
+    with these ports are served by the same socket. What does not lie in what is listed is refused once it has arrived.
+    """
+    ranges: dict[tuple[str, int], list[AnyNetwork]] = {}
+    for text, ports in network.networks:
+        for port in ports:
+            ranges.setdefault((_everywhere(text), port), []).append(ipaddress.ip_network(text))
+    places = []
+    for address, port in network.tcp:
+        if (_everywhere(address), port) in ranges:
+            ranges[_everywhere(address), port].append(ipaddress.ip_network(address))
+        else:
+            places.append(NetworkPlace(kind="tcp", address=address, port=port))
+    places += [NetworkPlace(kind="udp", address=address, port=port) for address, port in network.udp]
+    places += [
+        NetworkPlace(kind="tcp", address=address, port=port, networks=tuple(found))
+        for (address, port), found in ranges.items()
+    ]
+    return places
+
+
+def _everywhere(address: str) -> str:
+    """Return the address of all addresses of the same family."""
+    return "::" if ":" in address else "0.0.0.0"  # noqa: S104 - in the session's namespace
 
 
 class _Answer(msgspec.Struct, frozen=True):
