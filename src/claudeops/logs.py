@@ -39,7 +39,7 @@ class LogEvent(ClosedSet):
 
     # --- the daemon
     DAEMON_STARTING = "daemon_starting", "the settings are read; nothing is open yet"
-    DAEMON_READY = "daemon_ready", "everything is open; sessions may start"
+    DAEMON_READY = "daemon_ready", "everything is open; sessions start once `looks_chosen` is there too"
     DAEMON_STOPPING = "daemon_stopping", "the ordered shutdown begins"
     DAEMON_STOPPED = "daemon_stopped", "everything is closed; the process ends next"
     DAEMON_CRASHED = "daemon_crashed", "an unexpected error ends the daemon"

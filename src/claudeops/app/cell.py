@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.metadata
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,12 +68,29 @@ async def choose_cell(trial: Trial, log: Logger) -> Cell:
     return chosen.cell
 
 
-async def choose_looks(trial: Trial, log: Logger) -> FoundLooks:
-    """Return what the daemon runs for sessions, with a line in the log."""
-    found = await asyncio.wrap_future(trial.looks)
-    programs = {name: str(each.program) for name, each in found.cells.items()}
-    log.info(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
-    return found
+class LateLooks:
+    """What the daemon runs for sessions, which a trial finds out. Whoever runs any waits for it, not the start."""
+
+    def __init__(self, trial: Trial, log: Logger) -> None:
+        loop, known = asyncio.get_running_loop(), anyio.Event()
+        trial.looks.add_done_callback(lambda _: loop.call_soon_threadsafe(known.set))
+        self._found, self._known = trial.looks, known
+        self._log = log
+        self._is_said = False
+
+    async def found(self) -> FoundLooks:
+        """Return it, with a line in the log the first time; nothing where the process that tries was ended."""
+        await self._known.wait()
+        tell = self._log.info
+        try:
+            found = self._found.result()
+        except ConfigurationError as error:
+            found, tell = FoundLooks(cells={}, why={"git": str(error)}), self._log.warning
+        if not self._is_said:
+            self._is_said = True
+            programs = {name: str(each.program) for name, each in found.cells.items()}
+            tell(LogEvent.LOOKS_CHOSEN, programs=programs, why=dict(found.why))
+        return found
 
 
 def with_looks(tiers: Mapping[int, TierSetup], looks: FoundLooks) -> dict[int, TierSetup]:
@@ -118,8 +134,8 @@ def with_headers(tiers: Mapping[int, TierSetup], cell: Cell) -> dict[int, TierSe
 
 
 def scope_with(looks: FoundLooks, scope: NodeScope) -> NodeScope:
-    """Return a scope whose commands may have the daemon run looks."""
-    return replace(scope, look_client=LOOK_CLIENT, looks=looks.known())
+    """Return a scope whose commands may have the daemon run looks, beside those of its filters."""
+    return replace(scope, look_client=LOOK_CLIENT, looks={**looks.known(), **scope.looks})
 
 
 async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
@@ -213,8 +229,8 @@ async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
             log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(directory), error=str(error))
 
 
-def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> CliAdmission:
-    """Return the admission of CLI binaries, which tests them in the cell that sessions get."""
+def admission(settings: Settings, *, cell: Cell, version: str, clock: Clock, log: Logger) -> CliAdmission:
+    """Return the admission of CLI binaries by this ``version``, which tests them in the cell that sessions get."""
     # Below the sessions' directory: what a killed daemon leaves there is removed at the next start.
     bench = Bench(cell=cell, path=settings.environment.path, root=settings.places.state_dir / SESSIONS / "self-test")
 
@@ -223,7 +239,7 @@ def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> C
 
     return CliAdmission(
         record=settings.places.state_dir / FILE,
-        tester=importlib.metadata.version("claudeops"),
+        tester=version,
         test=test if settings.cell.cli_self_test else None,
         clock=clock,
         log=log,

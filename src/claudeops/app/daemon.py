@@ -124,7 +124,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await tasks.start(
             roles.run, fleet_roles(node, schedules, follow_up_worker(node), watch=watch, worker=worker, people=people)
         )
-        tasks.start_soon(supervisor.run)
+        tasks.start_soon(_supervise, supervisor, node)
         tasks.start_soon(keep_estate, node)
         for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run, node.take_jobs):
             tasks.start_soon(run)
@@ -150,6 +150,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+
+
+async def _supervise(supervisor: Supervisor, node: Node) -> None:
+    """Run sessions, none before it is known what the daemon runs for them."""
+    await node.looks.found()
+    await supervisor.run()
 
 
 def _count_sources(node: Node, rules: OperatorFile[Rules]) -> None:

@@ -6,14 +6,17 @@ read the wiring do without them.
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
-from claudeops.engine.meter.upstream import ModelUpstream
+from claudeops.engine.meter.upstream import ModelUpstream, trusted_certificates
 from claudeops.engine.ports import Counting
 from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
@@ -25,11 +28,19 @@ from claudeops.text.redact import Redactor
 
 @asynccontextmanager
 async def open_meter(
-    settings: Settings, *, spending: ModelCalls, rules: EscalationRules, clock: Clock, counts: Counting, log: Logger
+    settings: Settings,
+    *,
+    certificates: Future[ssl.SSLContext],
+    spending: ModelCalls,
+    rules: EscalationRules,
+    clock: Clock,
+    counts: Counting,
+    log: Logger,
 ) -> AsyncIterator[Meter | None]:
     """Run the meter while the block runs; yield ``None`` when the operator has switched it off.
 
-    Raises `ConfigurationError` when the connection to the model API cannot be prepared as the settings say.
+    ``certificates``: what `begin_certificates` has begun. Raises `ConfigurationError` when the connection to the model
+    API cannot be prepared as the settings say.
     """
     descriptors = raise_descriptor_limit()
     if not settings.cell.meter:
@@ -44,8 +55,17 @@ async def open_meter(
         counts=counts,
         redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
     )
-    async with serve_meter(upstream(settings), deps, MeterLimits.within(descriptors)) as meter:
+    trusted = await asyncio.wrap_future(certificates)
+    async with serve_meter(upstream(settings), deps, MeterLimits.within(descriptors), trusted=trusted) as meter:
         yield meter
+
+
+def begin_certificates(settings: Settings) -> Future[ssl.SSLContext]:
+    """Begin to read the trusted certificates on a thread: it takes 20 ms, in which the rest of a start goes on."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="certificates")
+    certificates = thread.submit(trusted_certificates, upstream(settings).network)
+    thread.shutdown(wait=False)
+    return certificates
 
 
 def upstream(settings: Settings) -> ModelUpstream:

@@ -18,10 +18,10 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.app.cell import (
+    LateLooks,
     admission,
     admit_clis,
     choose_cell,
-    choose_looks,
     clear_leftovers,
     end_leftovers,
     groups_of_sessions,
@@ -32,7 +32,7 @@ from claudeops.app.cell import (
     with_looks,
 )
 from claudeops.app.limits import escalation_rules
-from claudeops.app.meter import open_meter
+from claudeops.app.meter import begin_certificates, open_meter
 from claudeops.app.migration import migrate_database
 from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.start.checks import answered, make_directories
@@ -43,11 +43,12 @@ from claudeops.dispatch.local import LocalDispatcher
 from claudeops.dispatch.wake_ups import LONGEST_SECONDS, LOOK_SECONDS, NET_SECONDS, WakeUps
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.owner import APPROVAL_KEY, POLICY, Outlook, Owner
+from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
-from claudeops.engine.cell.cell import described
-from claudeops.engine.cell.look_cell import FoundLooks
-from claudeops.engine.control import RunningSessions
+from claudeops.engine.cell.cell import Cell, described
+from claudeops.engine.control import RunningSessions, StopControl
 from claudeops.engine.daemon.digests import digest_of
+from claudeops.engine.gate.admission import CliAdmission
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approval_key import ensure_key
 from claudeops.engine.live.hub import Hub
@@ -55,7 +56,7 @@ from claudeops.engine.owners import this_owner
 from claudeops.engine.ports import UNCOUNTED, Counting, SessionListener
 from claudeops.engine.process.leaders import open_launchers
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
-from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.context import ApprovalTerms, SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
@@ -97,9 +98,18 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     dispatcher: LocalDispatcher
     wake_ups: WakeUps
-    looks: FoundLooks  # what the daemon runs for sessions, and for commands of probes
+    looks: LateLooks  # what the daemon runs for sessions, and for commands of probes
     log: Logger
     slots: int  # how many sessions may run at once
+
+    async def session_context(self) -> SessionContext:
+        """Return the context of sessions with what the daemon runs for them, once that was tried."""
+        looks, context = await self.looks.found(), self.context
+        return replace(
+            context,
+            confinement=replace(context.confinement, looks=looks.cells),
+            tiers=with_looks(context.tiers, looks),
+        )
 
     def supervisor(
         self,
@@ -117,7 +127,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             clock=self.clock,
             owner=self.owner,
             rules=self.context.current_rules,
-            run_session=SessionRunner(context=self.context).running,
+            run_session=self._running,
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
             give_up=self.recovery.give_up,
@@ -141,6 +151,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             return await self.database.read(partial(is_unannounced, queue=queue, site=site))
 
         await self.dispatcher.run(unannounced)
+
+    @contextlib.asynccontextmanager
+    async def _running(self, session: Session, control: StopControl) -> AsyncIterator[Ending]:
+        runner = SessionRunner(context=await self.session_context())
+        async with runner.running(session, control) as ending:
+            yield ending
 
     def _log_path(self, session_id: int) -> str:
         return str(free_log_path(self.settings.places.results_dir, session_id))
@@ -171,25 +187,12 @@ async def open_node(
     clock, shutdown = clock or Clock(), shutdown or Shutdown()
     shutdown.check()
     await make_directories(settings)
-    owner = this_owner(
-        node=settings.node.name,
-        site=settings.node.site,
-        version=version("claudeops"),
-        is_alone=not settings.node.in_fleet,
-        max_tier=settings.ladder.max_tier,
-    )
     with _claimed(settings, in_foreground=in_foreground) as check_lock:
         async with start_up_stages(settings, clock) as stages, contextlib.AsyncExitStack() as stack:
+            certificates, owner = begin_certificates(settings), _owner(settings)
             async with shutdown.stoppable():
-                await stages.enter("isolation")
-                trial = await stack.enter_async_context(
-                    trying(settings) if trial is None else contextlib.nullcontext(trial)
-                )
-                cell = await choose_cell(trial, log)
-                await stages.enter("clis")
-                clis = admission(settings, cell=cell, clock=clock, log=log)
-                owner = replace(owner, isolation=described(cell))
-                await admit_clis(settings, clis)
+                tried = await _tried(stack, trial, settings, stages, version=owner.version, clock=clock, log=log)
+            owner = replace(owner, isolation=described(tried.cell))
             launchers = await stack.enter_async_context(open_launchers())
             await stages.enter("migrations")
             await migrate_database(settings, log, shutdown)
@@ -198,7 +201,7 @@ async def open_node(
             hub = hub or Hub()
             waker, dispatcher, wake_ups = _wakers(settings, log)
             rules = escalation_rules(settings)
-            metrics, counts = _metrics(settings, rules=rules, cli_versions=clis.versions.values)
+            metrics, counts = _metrics(settings, rules=rules, cli_versions=tried.clis.versions.values)
             store = open_store(
                 settings.places.database_url,
                 raised=hub.from_threads(),
@@ -207,6 +210,7 @@ async def open_node(
                 wrote=counts.wrote,
                 changed=wake_ups.note,
                 announce=announce_of(settings),
+                is_checked=True,
             )
             try:
                 await store.retention.make_room()
@@ -214,41 +218,26 @@ async def open_node(
                 await end_leftovers(settings.places.state_dir / SESSIONS, counts, log)
                 await stages.enter("meter")
                 async with open_meter(
-                    settings, spending=store.spending, rules=rules, clock=clock, counts=counts, log=log
+                    settings,
+                    certificates=certificates,
+                    spending=store.spending,
+                    rules=rules,
+                    clock=clock,
+                    counts=counts,
+                    log=log,
                 ) as meter:
                     await stages.enter("estate")
                     context = build_context(
                         settings, store=store, rules=rules, clock=clock, hub=hub, log=log, counts=counts
                     )
                     await context.estates.look(log)
-                    async with shutdown.stoppable():
-                        looks = await choose_looks(trial, log)  # the longest wait: all before went on beside it
                     at_once = slots(settings, log)
-                    filtered = await answered(
-                        lambda: with_filters(with_looks(context.tiers, looks), cell), "reading the tiers' kubeconfigs"
-                    )
                     await stages.enter("approvals")
                     context = replace(
-                        context,
-                        launchers=launchers if isinstance(cell, BubblewrapCell) else None,
+                        await _confined(context, settings, tried, slots=at_once),
+                        launchers=launchers if isinstance(tried.cell, BubblewrapCell) else None,
                         meter=meter,
-                        secrets=tuple(settings.secrets),
-                        clis=replace(context.clis, refusal=clis.refusal),
-                        confinement=replace(
-                            context.confinement,
-                            cell=cell,
-                            groups=await groups_of_sessions(settings, log),
-                            looks=looks.cells,
-                            files_room_mb=room_in_memory(settings, cell, slots=at_once, log=log),
-                        ),
-                        tiers=with_headers(filtered, cell),
-                        approvals=replace(
-                            context.approvals,
-                            approval_key=await answered(
-                                lambda: ensure_key(settings.places.state_dir), "reading the approval key"
-                            ),
-                            waker=waker,
-                        ),
+                        approvals=await _approvals(context, settings, waker),
                     )
                     await stages.enter("recovery")
                     recovery = SessionRecovery(
@@ -275,13 +264,74 @@ async def open_node(
                         clock=clock,
                         dispatcher=dispatcher,
                         wake_ups=wake_ups,
-                        looks=looks,
+                        looks=tried.looks,
                         log=log,
                         slots=at_once,
                     )
                 await _depart(store, owner, log)
             finally:
                 await store.close()
+
+
+class _Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start has tried before it opens the database."""
+
+    cell: Cell
+    clis: CliAdmission
+    looks: LateLooks
+
+
+async def _tried(
+    stack: contextlib.AsyncExitStack,
+    trial: Trial | None,
+    settings: Settings,
+    stages: StageWriter,
+    *,
+    version: str,
+    clock: Clock,
+    log: Logger,
+) -> _Tried:
+    """Return what sessions can be run in, of a trial that was begun or begins now; CLIs are admitted to it."""
+    await stages.enter("isolation")
+    trial = await stack.enter_async_context(trying(settings) if trial is None else contextlib.nullcontext(trial))
+    cell = await choose_cell(trial, log)
+    await stages.enter("clis")
+    clis = admission(settings, cell=cell, version=version, clock=clock, log=log)
+    await admit_clis(settings, clis)
+    return _Tried(cell=cell, clis=clis, looks=LateLooks(trial, log))
+
+
+def _owner(settings: Settings) -> Owner:
+    return this_owner(
+        node=settings.node.name,
+        site=settings.node.site,
+        version=version("claudeops"),
+        is_alone=not settings.node.in_fleet,
+        max_tier=settings.ladder.max_tier,
+    )
+
+
+async def _confined(context: SessionContext, settings: Settings, tried: _Tried, *, slots: int) -> SessionContext:
+    """Return the context of sessions that run in the cell, apart from what the daemon runs for them."""
+    cell = tried.cell
+    filtered = await answered(lambda: with_filters(context.tiers, cell), "reading the tiers' kubeconfigs")
+    return replace(
+        context,
+        secrets=tuple(settings.secrets),
+        clis=replace(context.clis, refusal=tried.clis.refusal),
+        confinement=replace(
+            context.confinement,
+            cell=cell,
+            groups=await groups_of_sessions(settings, context.log),
+            files_room_mb=room_in_memory(settings, cell, slots=slots, log=context.log),
+        ),
+        tiers=with_headers(filtered, cell),
+    )
+
+
+async def _approvals(context: SessionContext, settings: Settings, waker: AnswerWaker) -> ApprovalTerms:
+    key = await answered(lambda: ensure_key(settings.places.state_dir), "reading the approval key")
+    return replace(context.approvals, approval_key=key, waker=waker)
 
 
 def _claimed(settings: Settings, *, in_foreground: bool) -> contextlib.AbstractContextManager[Callable[[], None]]:

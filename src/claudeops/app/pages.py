@@ -62,7 +62,7 @@ async def pages_of(node: Node, schedules: ScheduleRunner, *, sources: Callable[[
     estates = node.context.estates
     site.policy = LoadedPolicy(
         settings=node.settings,
-        setups=node.context.tiers,
+        setups=(await node.session_context()).tiers,
         estate=lambda: estates.latest,
         text=text,
     )

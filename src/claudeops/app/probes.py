@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -13,14 +13,11 @@ from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading
 from claudeops.clock import Clock
 from claudeops.domain.estate.estate import NO_ESTATE, Estate
-from claudeops.domain.probes.probe import Probe
+from claudeops.domain.probes.probe import Observation, Probe
 from claudeops.engine.cell.cell import Cell
 from claudeops.engine.cell.look_cell import NO_LOOKS, FoundLooks
 from claudeops.engine.estate import UnboundRules
 from claudeops.engine.probes.declared import DeclaredReader
-from claudeops.engine.probes.in_cell import CellCommands
-from claudeops.engine.probes.looker import Looker
-from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.watch import ProbeWatch
 from claudeops.errors import StoreError
 from claudeops.formats.network.headers import of_tier, places_by_name
@@ -30,6 +27,9 @@ from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 from claudeops.text.redact import Redactor
 
+if TYPE_CHECKING:  # of the first look: a start does not wait for it, and without probes there is none
+    from claudeops.engine.probes.looker import Looker
+
 _ESTATE_SECONDS: Final = 60.0  # between two looks at the manifests; each session's start looks as well
 
 
@@ -38,11 +38,16 @@ def looker(
     *,
     clock: Clock,
     log: Logger,
+    redactor: Redactor,
     cell: Cell | None,
     looks: FoundLooks = NO_LOOKS,
     estate: Callable[[], Estate] = lambda: NO_ESTATE,
 ) -> Looker:
     """Return what looks at services; without a cell no command of a probe is run. ``looks``: what the daemon runs."""
+    from claudeops.engine.probes.in_cell import CellCommands  # noqa: PLC0415 - see above
+    from claudeops.engine.probes.looker import Looker  # noqa: PLC0415 - see above
+    from claudeops.engine.probes.stream import Means  # noqa: PLC0415 - see above
+
     commands = None
     if cell is not None:
         lowest = min(tier.number for tier in settings.tiers)
@@ -65,7 +70,7 @@ def looker(
     return Looker(
         means=Means(clock=clock, environment=settings.probes.env, hosts=lambda: frozenset(estate().hosts)),
         log=log,
-        redact=Redactor(settings.secrets).text,
+        redact=redactor.text,
         run_command=None if commands is None else commands.run,
     )
 
@@ -77,16 +82,31 @@ def declared_probes(node: Node, others: Callable[[], tuple[Probe, ...]] = tuple)
 
 def probe_watch(node: Node, declared: DeclaredReader, *, queued: Callable[[], None]) -> ProbeWatch:
     """Return the watch of a daemon over its probes; ``queued`` wakes what decides about their failures."""
-    settings, context = node.settings, node.context
+    context = node.context
+    made: list[Looker] = []
 
     def estate() -> Estate:
         return context.estates.latest
 
+    async def look(probe: Probe) -> Observation:
+        looks = await node.looks.found()
+        if not made:
+            made.append(
+                looker(
+                    node.settings,
+                    clock=node.clock,
+                    log=node.log,
+                    redactor=context.redactor,
+                    cell=context.confinement.cell,
+                    looks=looks,
+                    estate=estate,
+                )
+            )
+        return await made[0].look(probe)
+
     return ProbeWatch(
         database=node.store.probes,
-        look=looker(
-            settings, clock=node.clock, log=node.log, cell=context.confinement.cell, looks=node.looks, estate=estate
-        ).look,
+        look=look,
         reading=declared,
         rules=context.current_rules,
         alerts=node.store.alerts,
@@ -100,8 +120,9 @@ def probe_watch(node: Node, declared: DeclaredReader, *, queued: Callable[[], No
 async def keep_estate(node: Node) -> None:
     """Look at the manifests every minute: their probes come and go, and an event names what binds nothing."""
     trouble = DatabaseTrouble(node.log, "prohibitions of manifests")
-    redact = Redactor(node.settings.secrets).text
-    unbound = UnboundRules(events=node.store.probes, clock=node.clock, redact=redact, node=node.owner.node)
+    unbound = UnboundRules(
+        events=node.store.probes, clock=node.clock, redact=node.context.redactor.text, node=node.owner.node
+    )
     while True:
         try:
             await unbound.note(node.context.estates.latest)

@@ -34,6 +34,7 @@ from claudeops.domain.probes.state_machine import due
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
 from claudeops.store.store import open_store
+from claudeops.text.redact import Redactor
 
 _PROBE: Final = "probe"
 
@@ -119,7 +120,7 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe
         pings = kept[probe.name].pings if probe.name in kept else Pings()
         return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
     from claudeops import logs  # noqa: PLC0415 - as above
-    from claudeops.app.cell import choose_cell, choose_looks  # noqa: PLC0415 - as above
+    from claudeops.app.cell import LateLooks, choose_cell  # noqa: PLC0415 - as above
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
     from claudeops.app.start.trial import trying  # noqa: PLC0415 - as above
     from claudeops.engine.cell.look_cell import NO_LOOKS  # noqa: PLC0415 - as above
@@ -127,8 +128,10 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe
     log, cell, looks = logs.get_logger(), None, NO_LOOKS
     if isinstance(probe.look, CommandLook):
         async with trying(settings) as trial:
-            cell, looks = await choose_cell(trial, log), await choose_looks(trial, log)
-    return await looker(settings, clock=Clock(), log=log, cell=cell, looks=looks).look(probe)
+            cell, looks = await choose_cell(trial, log), await LateLooks(trial, log).found()
+    return await looker(
+        settings, clock=Clock(), log=log, redactor=Redactor(settings.secrets), cell=cell, looks=looks
+    ).look(probe)
 
 
 def _seen(probe: Probe, observation: Observation) -> tuple[str, Body, Exit]:

@@ -344,6 +344,7 @@ def open_database(
     wrote: Callable[[float | None], None] = uncounted,
     changed: Callable[[], None] = unnoticed,
     announce: Announce | None = None,
+    is_checked: bool = False,
 ) -> Database:
     """Open a database that has been migrated; its parameters are those of `claudeops.store.store.open_store`.
 
@@ -351,7 +352,8 @@ def open_database(
     database was not migrated.
     """
     parsed = parse_url(url)
-    require_head(parsed, busy_seconds=busy_seconds)
+    if not is_checked:
+        require_head(parsed, busy_seconds=busy_seconds)
     return Database(
         parsed,
         busy_seconds=busy_seconds,

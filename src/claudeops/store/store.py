@@ -114,6 +114,7 @@ def open_store(
     changed: Callable[[], None] = unnoticed,
     announce: Announce | None = None,
     monotonic: Callable[[], float] = time.monotonic,
+    is_checked: bool = False,
 ) -> Store:
     """Open a database that has been migrated.
 
@@ -124,7 +125,7 @@ def open_store(
     any thread with the seconds that a transaction took, or with ``None`` for one that the database did not take;
     ``changed`` there after each that is news. ``announce`` is called in the writer's thread and in the transaction that
     queues sessions. ``monotonic`` measures for how long alerts are decided about in one
-    transaction.
+    transaction. ``is_checked``: the caller has just seen that the database is migrated, and keeps others from it.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
@@ -138,6 +139,7 @@ def open_store(
         wrote=wrote,
         changed=changed,
         announce=announce,
+        is_checked=is_checked,
     )
     leases = Leases(database)
     return Store(

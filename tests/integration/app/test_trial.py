@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from concurrent.futures import Future
+from io import StringIO
 from pathlib import Path
 
 import anyio
 import pytest
 
+from claudeops import logs
+from claudeops.app.cell import LateLooks
 from claudeops.app.start.checks import make_directories
 from claudeops.app.start.trial import Trial, surroundings, trying
 from claudeops.app.start.trial_process import begun, find_looks, started
-from claudeops.engine.cell.levels import choose
+from claudeops.engine.cell.levels import Selected, choose
+from claudeops.engine.cell.look_cell import FoundLooks
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
 from claudeops.structs import replace
@@ -85,6 +91,19 @@ async def test_a_level_that_does_not_work_is_refused_in_the_same_sentence(settin
     async with trying(settings) as trial:
         assert str(await _fault(trial)) == _refused(settings)
         assert trial.looks.exception() is trial.isolation.exception()
+
+
+async def test_a_daemon_whose_trial_was_ended_goes_on_without_what_it_would_run_for_sessions() -> None:
+    said, isolation, ended = StringIO(), Future[Selected](), Future[FoundLooks]()
+    logs.configure(level="info", fmt="json", stream=said, redact=str)
+    looks = LateLooks(Trial(isolation, ended), logs.get_logger())
+    ended.set_exception(ConfigurationError("it was ended"))
+
+    found = [await looks.found(), await looks.found()]
+
+    assert [each.known() for each in found] == [{}, {}]
+    (line,) = map(json.loads, said.getvalue().splitlines())
+    assert (line["event"], line["level"], line["why"]) == ("looks_chosen", "warning", {"git": "it was ended"})
 
 
 async def test_a_process_that_was_killed_is_said_to_have_ended(settings: Settings) -> None:

@@ -22,7 +22,7 @@ from claudeops.store.tables import HEAD
 from support.estate import STAND_IN, deliver, look, report
 from support.stand_in_daemon import stand_in_node, told
 
-OURS: Final = 518
+OURS: Final = 505
 """Modules of a daemon that does not listen, on a database that is there, after its first session."""
 
 SLACK: Final = 3

@@ -8,6 +8,7 @@ its content is kept but counts. The meter is part of the daemon's process: witho
 from __future__ import annotations
 
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -156,13 +157,18 @@ class Meter:
 
 @asynccontextmanager
 async def serve_meter(
-    upstream: ModelUpstream, deps: MeterDeps, limits: MeterLimits | None = None
+    upstream: ModelUpstream,
+    deps: MeterDeps,
+    limits: MeterLimits | None = None,
+    *,
+    trusted: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Meter]:
     """Run a meter for the length of the block; requests that are open at its end are dropped within a few seconds.
 
-    Raises `ConfigurationError` if the connections to the model API cannot be prepared as configured.
+    ``trusted``: the certificates, where they are read by now. Raises `ConfigurationError` if the connections to the
+    model API cannot be prepared as configured.
     """
-    async with upstream.connections() as api, open_tasks() as tasks:
+    async with upstream.connections(trusted=trusted) as api, open_tasks() as tasks:
         meter = Meter(upstream, api, deps, limits or MeterLimits())
         async with listen(meter, host=_HOST, port=0, closing=anyio.Event(), crowd=meter.crowd) as meter.url:
             tasks.start_soon(meter.ledger.run)

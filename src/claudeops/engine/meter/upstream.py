@@ -87,12 +87,13 @@ class ModelUpstream:
     secret: str | None = field(default=None, repr=False)  # None: a gateway that needs none
     network: Mapping[str, str] = field(default_factory=dict, repr=False)  # proxies and CA files, by variable
 
-    def connections(self) -> ModelApi:
+    def connections(self, *, trusted: ssl.SSLContext | None = None) -> ModelApi:
         """Return the connections to the model API, for the whole life of the meter.
 
-        Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
+        ``trusted``: what `trusted_certificates` has read, which takes time. Raises `ConfigurationError` if the proxy or
+        a file of certificates cannot be used.
         """
-        return ModelApi(self, connection_pool(self.url, self.network))
+        return ModelApi(self, connection_pool(self.url, self.network, trusted=trusted))
 
     @property
     def url(self) -> str:
