@@ -71,7 +71,7 @@ THOROUGH: Final = {
     "policy replay nothing.toml": 295,
     "show-tool Bash": 274,
     "remote-commands": 274,
-    "exec-command tier1 look": 537,
+    "exec-command tier1 look": 524,
     "exec-tool check:clock": 511,
     "show-command tier1": 310,
     "route look": 388,
@@ -83,12 +83,12 @@ THOROUGH: Final = {
     "doctor": 514,
     "config": 143,
     "notify test ops": 137,
-    "rehearse": 538,
+    "rehearse": 525,
     "migrate-from nothing.db": 308,
     "login-link": 305,
     "tail --no-follow": 328,
     "run": 199,  # before the trial of isolation begins, beside which the rest is loaded
-    "bootstrap": 535,
+    "bootstrap": 522,
 }
 """The same of commands that read all settings, run something, or judge; those that open the store load all of it: also
 leases, services under repair and failures of probes that wait for a decision."""
@@ -221,6 +221,15 @@ def test_a_command_that_reads_loads_nothing_that_sqlalchemy_alone_names(command:
     assert "Traceback" not in done.stderr
     loaded = DEFERRED.intersection(done.stdout.splitlines()[-1].split())
     assert sorted(loaded) == (["asyncio.events", "ssl"] if command == "audit verify" else [])
+
+
+@pytest.mark.parametrize("command", ["--help", "version", "completion bash"])
+def test_a_command_without_a_database_loads_nothing_that_click_alone_names(command: str) -> None:
+    program = "import atexit, sys; from claudeops.cli.main import main; atexit.register(lambda: print(*sys.modules)); "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}main({command.split()})"], capture_output=True, text=True, check=True
+    )
+    assert sorted({"ast", "dis", "tokenize"}.intersection(done.stdout.splitlines()[-1].split())) == []
 
 
 @pytest.mark.parametrize("command", ["--help", "list-events"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from claudeops.cli.main import DeferredModule
+from claudeops.cli.main import DeferredModule, cleandoc
 
 SAMPLE = "VALUE = 7\ndef double(number):\n    return 2 * number\n"
 
@@ -36,6 +37,33 @@ def test_a_function_is_named_without_an_import_and_called_with_one(package: str)
     assert not is_imported(package)
     assert double(3) == 6
     assert is_imported(package)
+
+
+def test_a_function_of_our_own_stands_for_one_of_the_module_and_imports_nothing(package: str) -> None:
+    def double(number: int) -> int:
+        return number + number
+
+    DeferredModule(package, own=[double]).stand_in()
+    assert importlib.import_module(package).double(3) == 6
+    assert not is_imported(package)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "one line",
+        "  one line, indented  ",
+        "\n    after a line break\n    and another\n    ",
+        "first\n\n      deeper\n    margin\n\ttab\n   \n",
+        "first\n  \n\n",
+        "no margin\nhere\n    there",
+        "\n\n  \n    late\n\n\n",
+    ],
+)
+def test_a_text_of_help_is_cleaned_as_by_inspect(text: str) -> None:
+    assert cleandoc(text) == inspect.cleandoc(text)
 
 
 def test_the_first_use_imports_the_module_and_leaves_it_to_all_others(package: str) -> None:
