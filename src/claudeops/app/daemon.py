@@ -94,27 +94,13 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     lease = lease_renewal(node, running, shutdown)
     schedules = schedule_runner(node, tier0, held_back=lease.holds_back)
     roles = roles_of(node, lease)
-    status = StatusWriter(
-        file=file,
-        holds=node.store.holds,
-        clock=node.clock,
-        running=running.sessions,
-        log=node.log,
-        trouble=lambda: lease.trouble,
-        schedules=lambda: SchedulesState(next_fires=tuple(schedules.next_fires().items()), saved=schedules.saved),
-        untold_since=lambda: people.oldest,
-        roles=roles.held,
-    )
     ping, people = healthcheck_ping(node), notifications(node)
+    status = _status_writer(node, file, running, lease=lease, schedules=schedules, people=people, roles=roles)
     trim, floor = MemoryTrim(running), disk_floor(node, running)
     listeners: list[SessionListener] = [status, node.counts, trim, floor, *([] if ping is None else [ping])]
     informed = replace(node, context=replace(node.context, probes=tier0.table))
     supervisor = informed.supervisor(running=running, listeners=listeners, may_claim=lease.may_claim)
-    manager = ServiceManager(
-        address=node.settings.service_manager.socket,
-        watchdog_seconds=node.settings.service_manager.watchdog_seconds,
-        log=node.log,
-    )
+    manager = _service_manager(node)
     node.wake_ups.join(status.wake)
     lease.changed = roles.changed = status.wake
     async with anyio.create_task_group() as tasks:
@@ -150,6 +136,37 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+
+
+def _status_writer(
+    node: Node,
+    file: StatusFile,
+    running: RunningSessions,
+    *,
+    lease: LeaseRenewal,
+    schedules: ScheduleRunner,
+    people: ReloadedNotifications,
+    roles: Roles,
+) -> StatusWriter:
+    return StatusWriter(
+        file=file,
+        holds=node.store.holds,
+        clock=node.clock,
+        running=running.sessions,
+        log=node.log,
+        trouble=lambda: lease.trouble,
+        schedules=lambda: SchedulesState(next_fires=tuple(schedules.next_fires().items()), saved=schedules.saved),
+        untold_since=lambda: people.oldest,
+        roles=roles.held,
+    )
+
+
+def _service_manager(node: Node) -> ServiceManager:
+    return ServiceManager(
+        address=node.settings.service_manager.socket,
+        watchdog_seconds=node.settings.service_manager.watchdog_seconds,
+        log=node.log,
+    )
 
 
 async def _supervise(supervisor: Supervisor, node: Node) -> None:

@@ -202,16 +202,7 @@ async def open_node(
             waker, dispatcher, wake_ups = _wakers(settings, log)
             rules = escalation_rules(settings)
             metrics, counts = _metrics(settings, rules=rules, cli_versions=tried.clis.versions.values)
-            store = open_store(
-                settings.places.database_url,
-                raised=hub.from_threads(),
-                answered=waker.wake,
-                requested=wake_ups.wake,
-                wrote=counts.wrote,
-                changed=wake_ups.note,
-                announce=announce_of(settings),
-                is_checked=True,
-            )
+            store = _store(settings, hub=hub, waker=waker, wake_ups=wake_ups, counts=counts)
             try:
                 await store.retention.make_room()
                 await stages.enter("leftovers")
@@ -299,6 +290,20 @@ async def _tried(
     clis = admission(settings, cell=cell, version=version, clock=clock, log=log)
     await admit_clis(settings, clis)
     return _Tried(cell=cell, clis=clis, looks=LateLooks(trial, log))
+
+
+def _store(settings: Settings, *, hub: Hub, waker: AnswerWaker, wake_ups: WakeUps, counts: Counting) -> Store:
+    """Open the database, which was migrated just now, so that all who wait for changes of it are woken."""
+    return open_store(
+        settings.places.database_url,
+        raised=hub.from_threads(),
+        answered=waker.wake,
+        requested=wake_ups.wake,
+        wrote=counts.wrote,
+        changed=wake_ups.note,
+        announce=announce_of(settings),
+        is_checked=True,
+    )
 
 
 def _owner(settings: Settings) -> Owner:
