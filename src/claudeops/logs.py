@@ -104,6 +104,11 @@ class LogEvent(ClosedSet):
     NODES_AGREE = "nodes_agree", "nodes that share the database decide by the same again"
     SITE_UNSERVED = "site_unserved", "sessions wait for a site of which no node runs"
     SITE_SERVED = "site_served", "no session waits any more for a site of which no node runs"
+    NODE_ABSENT = "node_absent", "sessions wait for a machine on which no node runs"
+    NODE_PRESENT = "node_present", "no session waits any more for a machine on which no node runs"
+    NODE_DEAD = "node_dead", "a `node` of the fleet has stopped showing life without departing"
+    NODE_BACK = "node_back", "this `node` counted as dead for the others, and is back"
+    NODE_FORGOTTEN = "node_forgotten", "a node that died a week ago has not come back, and is no condition any more"
     LOGS_NEWER = (
         "logs_newer",
         "there are logs of sessions, up to `highest`, and the database knows none after `known`: it was restored",

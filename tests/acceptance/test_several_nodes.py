@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,13 +14,15 @@ import pytest
 from claudeops.domain.owner import ALERTS, NOTICES, SCHEDULES, UPKEEP, differing, probes_of
 from support.fleet import FleetOperator, fleet
 from support.operating import conclude, look
-from support.stores import Database
+from support.store_values import queued, wanted
+from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
 SESSIONS: Final = "SELECT * FROM sessions ORDER BY id"
 NODES: Final = "SELECT * FROM instances ORDER BY node"
+DEATHS: Final = "SELECT * FROM events WHERE fingerprint LIKE 'fleet:dead%'"
 HELD: Final = "SELECT name, owner FROM leases WHERE owner IS NOT NULL"
 ROLES: Final = {ALERTS, NOTICES, SCHEDULES, UPKEEP, probes_of("main")}
 PROBE: Final = """
@@ -94,6 +97,35 @@ async def test_a_file_that_is_changed_on_one_machine_first_is_a_difference_that_
         for differs, file in zip((["probes"], []), files, strict=True):
             file.write_text(PROBE.replace("port = 1", "port = 2"))
             await operator.until(NODES, lambda rows, differs=differs: apart(rows) == differs)  # type: ignore[misc]
+
+
+async def test_death_of_a_node_is_said_until_it_is_back_and_what_waits_for_it_can_be_cancelled(
+    tmp_path: Path, postgresql: Database
+) -> None:
+    async with fleet(tmp_path, postgresql, haiku=[look(), conclude()]) as operator, operator.node("attic") as attic:
+        await attic.until_logged("daemon_ready")
+        async with operator.node("cellar") as cellar:
+            await cellar.until_logged("daemon_ready")
+            await operator.until(SESSIONS, lambda rows: bool(rows) and all(row["status"] == "ended" for row in rows))
+            assert not operator.rows(DEATHS)
+            cellar.signal(signal.SIGKILL)
+            await attic.until_logged("node_dead")
+        (death,) = operator.rows(DEATHS)
+        async with opened(postgresql) as store:
+            waiting = await queued(store, wanted(for_node="cellar"))
+        listed = await operator.run("list-nodes", "-o", "json")
+        status = await operator.run("status", **operator.places("attic"))
+        stopped = await operator.run("stop", str(waiting.id))
+        async with operator.node("cellar") as cellar:
+            await cellar.until_logged("node_back")
+            assert await cellar.stop() == 0
+        deaths = operator.rows(DEATHS)
+    assert (listed.document["nodes_count"], listed.document["conditions"]) == (1, [death["message"]])
+    assert (
+        f"waits for node cellar, and no daemon runs there: start it, or `claudeops stop {waiting.id}`" in status.stdout
+    )
+    assert stopped.code == 0
+    assert [(row["fingerprint"], row["resolved_at"] is None) for row in deaths] == [("fleet:dead cellar", False)]
 
 
 async def test_a_daemon_with_another_approval_key_or_one_that_shares_nothing_is_refused_beside_others(

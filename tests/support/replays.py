@@ -76,7 +76,7 @@ async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, reque
 async def mark_lost(estate: Estate) -> Session:
     """End the running session as one whose daemon is gone; return its row."""
     somebody = replace(estate.owner, name="the next daemon")
-    (orphan,) = await estate.store.recovery.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
+    (orphan,) = (await estate.store.recovery.reconcile(somebody, now=LOST_AT, alive=lambda _: False)).sessions
     session = await estate.store.recovery.mark_lost(orphan, rules=estate.context.rules, now=LOST_AT)
     await estate.store.recovery.depart(somebody)
     return session

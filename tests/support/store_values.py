@@ -210,5 +210,5 @@ async def one_session(
 
 async def gone(store: Store, *, at: datetime, owner: Owner = OTHER_OWNER) -> tuple[Session, ...]:
     """End what dead owners left as lost, as the next daemon does; return the rows."""
-    orphans = await store.recovery.reconcile(owner, now=at, alive=lambda _: False)
+    orphans = (await store.recovery.reconcile(owner, now=at, alive=lambda _: False)).sessions
     return tuple([await store.recovery.mark_lost(orphan, rules=RULES, now=at) for orphan in orphans])

@@ -14,7 +14,7 @@ from claudeops.cli.answer import AnswerShape, CommandAnswer, database_url, prese
 from claudeops.cli.text.layout import Column, Layout, Style, TableCell, table
 from claudeops.domain.answers import plain
 from claudeops.store.reading import opened
-from claudeops.store.reading.nodes import SILENT_SECONDS, NodeEntry, listed
+from claudeops.store.reading.nodes import SILENT_SECONDS, NodeEntry, conditions, listed
 from claudeops.text.escapes import visible
 
 _NAME: Final = "list-nodes"
@@ -25,16 +25,17 @@ def print_nodes(*, shape: AnswerShape) -> int:
 
     def ask(now: datetime) -> CommandAnswer:
         with opened(database_url()) as connection:
-            found = listed(connection, now=now)
-        return CommandAnswer(body={"nodes_count": len(found), "nodes": plain(found)}, draw=partial(_drawn, found))
+            found, beside = listed(connection, now=now), conditions(connection)
+        body = {"nodes_count": len(found), "nodes": plain(found), "conditions": plain(beside)}
+        return CommandAnswer(body=body, draw=partial(_drawn, found, beside))
 
     return present(_NAME, ask, shape)
 
 
-def _drawn(found: Sequence[NodeEntry], looks: Layout) -> Sequence[str]:
+def _drawn(found: Sequence[NodeEntry], beside: Sequence[str], looks: Layout) -> Sequence[str]:
     columns = [Column("NODE", shrinks=True), Column("SITE"), Column("VERSION"), Column("TABLES"), Column("PID")]
     lines = table([*columns, Column("SINCE"), Column("LAST SEEN")], [_row(one, looks) for one in found], looks)
-    return [*(lines or ["no daemon runs on this database"]), *_differences(found, looks)]
+    return [*(lines or ["no daemon runs on this database"]), *_differences(found, looks), *_conditions(beside, looks)]
 
 
 def _row(one: NodeEntry, looks: Layout) -> Sequence[TableCell | str]:
@@ -51,6 +52,12 @@ def _differences(found: Sequence[NodeEntry], looks: Layout) -> Iterator[str]:
             names = f"{_or_dash(one.node)} (pid {one.pid}) and {_or_dash(found[0].node)} (pid {found[0].pid})"
             yield ""
             yield looks.styled(f"{names} do not have the same: {', '.join(map(visible, one.differs))}", Style.WARN)
+
+
+def _conditions(beside: Sequence[str], looks: Layout) -> Iterator[str]:
+    for message in beside:
+        yield ""
+        yield looks.styled(visible(message), Style.WARN)
 
 
 def _or_dash(value: str | None) -> str:

@@ -162,6 +162,7 @@ def _of_database(seen: Glance | None) -> Body:
         "queued": None if seen is None else seen.queued,
         "queued_from": None if seen is None else seen.queued_from,
         "sites_without_node": None if seen is None else [visible(site) for site in seen.sites_without_node],
+        "nodes_absent": None if seen is None else plain(seen.nodes_absent),
         "last_session": None if seen is None else plain(seen.last_session),
         "last_fire": None if seen is None else plain(seen.last_fire),
         "open_events": None if seen is None else {level: seen.open_events.get(level, 0) for level in _LEVELS},
@@ -230,6 +231,9 @@ def _sessions(state: StatusShown, looks: Layout) -> Iterator[Fact]:
         yield "queue", f"{count_of(state.seen.queued, 'session')} waiting{when}"
         for site in state.seen.sites_without_node:
             yield "queue", f"waits for a node of site {visible(site)}, and none runs: start one, or stop the sessions"
+        for node, session_id in state.seen.nodes_absent.items():
+            out = f"start it, or `claudeops stop {session_id}`"
+            yield "queue", f"waits for node {visible(node)}, and no daemon runs there: {out}"
 
 
 def _why_not(state: StatusShown, looks: Layout) -> Iterator[Fact]:

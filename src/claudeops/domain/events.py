@@ -16,6 +16,12 @@ NODE_MARK: Final = " on node "
 FLEET_MARK: Final = "fleet:"
 """Begins the name of a condition of all machines that share a database; one of them looks for it."""
 
+DIFFERENT: Final = f"{FLEET_MARK}different"
+"""The condition that daemons that share the database decide by different things."""
+
+DEAD: Final = f"{FLEET_MARK}dead "
+"""Begins the condition that a machine's daemon has stopped without departing; the machine's name follows."""
+
 _PER_NODE: Final = frozenset({"alerts:file", "targets:file", "probes:file", "estate:unbound", "clock"})
 _PER_NODE_KINDS: Final = ("schedules_file:", "prompt_file:", "library:", "chat_deaf:")
 """Conditions that each machine has for itself. Versions that knew one machine named none."""
@@ -49,13 +55,13 @@ def node_of(name: str) -> str:
     return name.rpartition(NODE_MARK)[2] if NODE_MARK in name else ""
 
 
-def has_ended(name: str, nodes: Collection[str | None]) -> bool:
+def has_ended(name: str, nodes: Collection[str | None], *, is_alone: bool) -> bool:
     """Return whether a condition is over because none of the machines that run now has it: they report their own.
 
-    A machine that is alone is no fleet.
+    A daemon that ``is_alone`` on the database is no fleet. In a fleet whoever looks after it ends what is over.
     """
     if name.startswith(FLEET_MARK):
-        return len(nodes) <= 1
+        return is_alone
     plain, _, node = name.partition(NODE_MARK)
     return (plain in _PER_NODE or plain.startswith(_PER_NODE_KINDS)) and node not in nodes
 

@@ -137,6 +137,7 @@ class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None  # when, on the database's clock; None: not known
     others: tuple[Owner, ...] = ()  # with a row of their own
     orphans: frozenset[int] = frozenset()  # sessions that run by their rows, and whose owner has none
+    is_back: bool = False  # its node counted as dead
 
     def clock_fault(self) -> str | None:
         """Return what is wrong with this machine's clock, as a sentence; ``None``: nothing."""

@@ -153,10 +153,10 @@ def resolve_events(
         connection.execute(_RESOLVE[all_healthy], {**seen, "resolved_at": at})
 
 
-def resolve_event(connection: Connection, name: str, *, at: datetime) -> None:
-    """Resolve an event that the daemon itself knows to be over."""
+def resolve_event(connection: Connection, name: str, *, at: datetime) -> bool:
+    """Resolve an event that the daemon itself knows to be over; return whether it was open."""
     named = (events.c.fingerprint == name, events.c.resolved_at.is_(None))
-    connection.execute(update(events).where(*named).values(resolved_at=at))
+    return connection.execute(update(events).where(*named).values(resolved_at=at)).rowcount > 0
 
 
 def reopen_event(connection: Connection, name: str, *, since: datetime) -> None:

@@ -125,6 +125,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     queued_from: datetime | None  # when the first of them may start; None: now
     sites_without_node: tuple[str, ...]  # that some of them wait for, and of which no daemon runs
+    nodes_absent: Mapping[str, int]  # on which no daemon runs, with the first session that waits for each
     last_session: LastEnded | None
     last_fire: GlancedFire | None
     holds: tuple[HoldNow, ...]
@@ -146,9 +147,15 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _WITHOUT_NODE: Final = (  # where no daemon runs at all, that is what there is to say
-    "SELECT DISTINCT site FROM sessions WHERE status = 'queued' AND site IS NOT NULL"
+    "SELECT DISTINCT site FROM sessions WHERE status = 'queued' AND site IS NOT NULL AND for_node IS NULL"
     " AND EXISTS (SELECT 1 FROM instances)"
     " AND NOT EXISTS (SELECT 1 FROM instances WHERE is_alone OR instances.site = sessions.site) ORDER BY site"
+)
+_FOR_ABSENT: Final = (
+    "SELECT for_node, min(id) FROM sessions WHERE status = 'queued' AND for_node IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM instances) AND NOT EXISTS (SELECT 1 FROM instances WHERE is_alone OR"
+    " instances.node = sessions.for_node AND (sessions.site IS NULL OR instances.site = sessions.site))"
+    " GROUP BY for_node ORDER BY for_node"
 )
 
 
@@ -169,6 +176,7 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
             queued=queued,
             queued_from=_at(queued_from),
             sites_without_node=tuple(row[0] for row in ask(_WITHOUT_NODE)) if queued else (),
+            nodes_absent=dict(ask(_FOR_ABSENT)) if queued else {},
             last_session=_last_session(ask),
             last_fire=_last_fire(ask),
             holds=tuple(_holds(ask, now)),

@@ -37,7 +37,7 @@ from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
-from claudeops.store.acts.instances import forget, in_row, known_owners, refuse_differing, register, to_owner
+from claudeops.store.acts.instances import forget, in_row, known_owners, note_dead, refuse_differing, register, to_owner
 from claudeops.store.acts.services import renew_services
 from claudeops.store.alerts import announcements
 from claudeops.store.approvals import deny_approvals
@@ -91,6 +91,14 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     silent: timedelta  # since the session's lease was last renewed
 
 
+class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep found."""
+
+    sessions: Sequence[Session] = ()  # taken over, still ``running``
+    dead: Sequence[str] = ()  # nodes that died, each found by one sweep alone
+    is_back: bool = False  # the daemon that starts runs on a node that counted as dead
+
+
 class Recovery:
     """Which daemon runs what, and the sessions that dead daemons have left."""
 
@@ -107,19 +115,20 @@ class Recovery:
         starts: bool = True,
         spared: Collection[int] = (),
         digests: Mapping[str, str] = MappingProxyType({}),
-    ) -> Sequence[Session]:
+    ) -> TakeOver:
         """Take over the running sessions of dead owners; ``starts``: register ``owner`` first.
 
         Raises `ConfigurationError`, with nothing changed, where a living owner of a fleet has something otherwise that
         all must have alike, by the ``digests``.
 
         Their attempt is raised, so that the old owners can write no more, and their questions to people are denied.
-        Returns the sessions taken over, still ``running``; end them with `Queue.finish` or `mark_lost`. Sessions that
-        are ``spared`` keep their dead owner. At the start of the first daemon a standing breaker may be probed at once.
+        End the sessions that it returns with `Queue.finish` or `mark_lost`. Sessions that are ``spared`` keep their
+        dead owner. A dead node of a fleet is an event, unless another daemon of it shows life. At the start of the
+        first daemon a standing breaker may be probed at once.
         ``alive`` runs in the writer's thread; an owner without a row is dead.
         """
 
-        def take_over(connection: Connection) -> Sequence[Session]:
+        def take_over(connection: Connection) -> TakeOver:
             known = [other for other in known_owners(connection, now) if other.name != owner.name]
             living = {owner.name, *(other.name for other in known if alive(other))}
             if starts and digests:
@@ -129,10 +138,12 @@ class Recovery:
                 forget(connection, {*gone, owner.name} if starts else gone)
             for name in gone:
                 give_back_all(connection, name, now=now)
-            if starts:
-                register(connection, owner, now, **in_row(digests))
+            is_back = starts and register(connection, owner, now, **in_row(digests))
             if starts or gone:
-                _end_of_the_gone(connection, now)
+                _end_of_the_gone(connection, now, is_alone=owner.is_alone)
+            there = {owner.node, *(other.node for other in known if other.name in living)}
+            died = () if owner.is_alone else (other for other in known if other.name in gone)  # alone it is no fleet
+            dead = note_dead(connection, died, there, now=now)
             if starts and living == {owner.name}:
                 holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
             orphans = [
@@ -144,7 +155,8 @@ class Recovery:
                 change(connection, orphan, taken_over_values(orphan, owner, now=now))
             if orphans:
                 deny_approvals(connection, [orphan.id for orphan in orphans], at=now)
-            return tuple(existing(connection, orphan.id) for orphan in orphans)
+            taken = tuple(existing(connection, orphan.id) for orphan in orphans)
+            return TakeOver(sessions=taken, dead=dead, is_back=is_back)
 
         return await self._database.write(take_over)
 
@@ -270,8 +282,9 @@ class Recovery:
         is_known, self._on_record = self._on_record == (owner.name, digests), None  # until it is written
 
         def renew(connection: Connection) -> SignOfLife:
+            is_back = False
             if not note_life(connection, owner, now, **({} if is_known else in_row(digests))):
-                register(connection, owner, now, **in_row(digests))
+                is_back = register(connection, owner, now, **in_row(digests))
             beside = connection.execute(_BESIDE, {"name": owner.name}).all()
             if not beside:
                 raise StoreError("the database has no revision: restore it, or copy it anew.")
@@ -286,6 +299,7 @@ class Recovery:
                 orphans=frozenset(row.id for row in rows if row.owner != owner.name),
                 newer_revision=str(beside[0].version_num) if beside[0].version_num > HEAD else None,
                 at=now,
+                is_back=is_back,
             )
             others = [row for row in beside if row.owner is not None]
             if not has_clock(connection):
@@ -351,14 +365,14 @@ class Recovery:
         await self._database.write(leave)
 
 
-def _end_of_the_gone(connection: Connection, now: datetime) -> None:
+def _end_of_the_gone(connection: Connection, now: datetime, *, is_alone: bool) -> None:
     """End the conditions of machines on which no daemon runs any more, and those of which no machine is known."""
     here = set(connection.execute(select(instances.c.node)).scalars())
     for hold in holds.standing(connection, now):
         if hold.kind is HoldKind.DISK and hold.node not in here:
             holds.release(connection, hold.kind, node=hold.node, now=now)
     for name in set(connection.execute(_OPEN).scalars()):
-        if has_ended(name, here):
+        if has_ended(name, here, is_alone=is_alone):
             resolve_event(connection, name, at=now)
 
 

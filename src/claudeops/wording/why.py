@@ -191,6 +191,12 @@ def session_unserved(name: str, site: str) -> Sentence:
     return f"{name} waits for a node of site {one_line(site)}, and no daemon runs there.", ReasonTone.BAD
 
 
+def session_waits_for_node(name: str, node: str, session_id: int) -> Sentence:
+    """Say that a session waits for a machine without a daemon, and the way out; ``name`` as in `session_name`."""
+    out = f"start it, or cancel the session with `claudeops stop {session_id}`"
+    return f"{name} waits for node {one_line(node)}, and no daemon runs there: {out}.", ReasonTone.BAD
+
+
 def session_started(name: str, waited: timedelta) -> Sentence:
     """Say that a session started, and how long it had waited."""
     minutes = waited // timedelta(minutes=1)

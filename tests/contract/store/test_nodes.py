@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from claudeops.store.acts.instances import DIFFERENT, fleet_faults
+from claudeops.domain.events import DEAD, DIFFERENT
+from claudeops.domain.owner import Owner
+from claudeops.store.acts.instances import fleet_faults
 from claudeops.store.reading.nodes import NodeEntry, listed
 from claudeops.store.store import Store
 from claudeops.store.tables import HEAD
@@ -149,3 +151,113 @@ async def test_session_that_waits_for_a_site_without_a_node_is_a_fault_after_min
     }
     await store.recovery.renew_lease(replace(OTHER_OWNER, site="north"), now=NOW)
     assert await faults(store, minutes=9) == {}
+
+
+async def test_session_that_waits_for_a_machine_without_a_node_is_a_fault_with_the_way_out(store: Store) -> None:
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    for site in ("north", "north", None):
+        await queued(store, wanted(site=site, for_node="loft"))
+    await queued(store, wanted(for_node="attic"))
+    await queued(store, wanted(for_node="shed"))
+
+    assert await faults(store, minutes=4) == {}
+    assert await faults(store, minutes=5) == {
+        "fleet:absent loft": "3 sessions wait for node loft, the first since 2026-03-01 12:00 UTC, and no daemon runs "
+        "there: start it, or cancel the sessions with `claudeops stop 1`, `claudeops stop 2`, `claudeops stop 3`.",
+        "fleet:absent shed": "session 5 waits for node shed, since 2026-03-01 12:00 UTC, and no daemon runs there: "
+        "start it, or cancel the session with `claudeops stop 5`.",
+    }
+    await store.recovery.renew_lease(replace(OTHER_OWNER, node="loft", site="north"), now=NOW)
+    assert set(await faults(store, minutes=9)) == {"fleet:absent shed"}
+    await store.recovery.renew_lease(replace(OTHER_OWNER, name="node-3", is_alone=True), now=NOW)
+    assert await faults(store, minutes=9) == {}
+
+
+# --- a node that dies -------------------------------------------------------------------------------------
+
+
+LOFT = replace(OTHER_OWNER, name="node-3", node="loft", site="north", pid=4713)
+
+
+async def deaths(store: Store, database: Database, *, of: Owner, starts: Owner | None = None) -> list[object]:
+    """Have a node find another one dead; return the deaths that stand on record, with their counts."""
+    by = OWNER if starts is None else starts
+    await store.recovery.reconcile(
+        by, now=after(minutes=2), alive=lambda owner: owner.name != of.name, starts=starts is not None
+    )
+    return open_deaths(database)
+
+
+def open_deaths(database: Database) -> list[object]:
+    rows = [row for row in database.rows("events") if row["resolved_at"] is None]
+    return [(row["fingerprint"], row["count"]) for row in rows if str(row["fingerprint"]).startswith(DEAD)]
+
+
+@pytest.fixture
+async def fleet(store: Store) -> Store:
+    for owner in (OWNER, OTHER_OWNER, LOFT):
+        await store.recovery.reconcile(owner, now=NOW, alive=lambda _: True)
+    return store
+
+
+async def test_death_of_a_node_without_sessions_is_one_event_whoever_finds_it(fleet: Store, database: Database) -> None:
+    finders = [
+        await fleet.recovery.reconcile(owner, now=NOW, alive=lambda owner: owner.name != LOFT.name, starts=False)
+        for owner in (OWNER, OTHER_OWNER)
+    ]
+
+    assert [list(found.dead) for found in finders] == [["loft"], []]
+    assert open_deaths(database) == [("fleet:dead loft", 1)]
+    (event,) = database.rows("events")
+    assert event["level"] == "warning"
+    assert str(event["message"]).startswith("node loft of site north (pid 4713) has stopped without departing; ")
+    assert len(database.rows("outbox")) == 1
+
+
+async def test_node_that_departs_has_not_died(fleet: Store, database: Database) -> None:
+    await fleet.recovery.depart(LOFT)
+
+    assert await deaths(fleet, database, of=LOFT) == []
+    assert (await fleet.recovery.reconcile(LOFT, now=NOW, alive=lambda _: True)).is_back is False
+
+
+async def test_node_that_starts_again_after_its_death_ends_the_event(fleet: Store, database: Database) -> None:
+    assert await deaths(fleet, database, of=LOFT) == [("fleet:dead loft", 1)]
+
+    found = await fleet.recovery.reconcile(replace(LOFT, name="node-4"), now=NOW, alive=lambda _: True)
+
+    assert (found.is_back, open_deaths(database)) == (True, [])
+
+
+async def test_node_that_was_taken_for_dead_and_wakes_up_ends_the_event(fleet: Store, database: Database) -> None:
+    assert await deaths(fleet, database, of=LOFT) == [("fleet:dead loft", 1)]
+
+    assert (await fleet.recovery.renew_lease(LOFT, now=NOW)).is_back
+    assert not (await fleet.recovery.renew_lease(LOFT, now=NOW)).is_back
+
+    assert open_deaths(database) == []
+
+
+async def test_daemon_that_finds_its_predecessor_dead_has_not_died_itself(fleet: Store, database: Database) -> None:
+    again = replace(LOFT, name="node-4")
+
+    assert await deaths(fleet, database, of=LOFT, starts=again) == []
+
+
+async def test_daemon_whose_predecessor_is_found_dead_later_has_not_died(fleet: Store, database: Database) -> None:
+    await fleet.recovery.reconcile(replace(LOFT, name="node-4"), now=NOW, alive=lambda _: True)
+
+    assert await deaths(fleet, database, of=LOFT) == []
+
+
+async def test_daemon_that_was_alone_is_no_node_of_a_fleet(store: Store, database: Database) -> None:
+    await store.recovery.reconcile(replace(LOFT, is_alone=True), now=NOW, alive=lambda _: True)
+
+    assert await deaths(store, database, of=LOFT, starts=OWNER) == []
+
+
+async def test_node_that_stays_away_is_forgotten_after_a_week(fleet: Store, database: Database) -> None:
+    await deaths(fleet, database, of=LOFT)
+
+    assert set(await faults(fleet, days=7)) == {"fleet:dead loft"}
+    assert set(await faults(fleet, days=7, minutes=3)) == set()

@@ -100,8 +100,8 @@ async def test_faults_that_an_older_version_left_open_end_with_the_next_start(
 
 
 def test_condition_of_a_service_with_an_odd_name_is_no_machines() -> None:
-    assert not has_ended("memory_refused:x:disk on node nas", {"attic"})
-    assert has_ended("clock on node nas", {"attic", None})
+    assert not has_ended("memory_refused:x:disk on node nas", {"attic"}, is_alone=False)
+    assert has_ended("clock on node nas", {"attic", None}, is_alone=False)
 
 
 def test_name_of_the_machine_is_never_cut_off() -> None:

@@ -48,7 +48,7 @@ def is_by_its_own_clock(database: Database, moment: object) -> bool:
 
 
 async def taken_over(store: Store) -> Session:
-    (orphan,) = await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=lambda _: False)
+    (orphan,) = (await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=lambda _: False)).sessions
     return orphan
 
 
@@ -72,7 +72,7 @@ async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_a
         asked.append(owner)
         return owner == OTHER_OWNER
 
-    (taken,) = await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=alive)
+    (taken,) = (await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=alive)).sessions
 
     assert asked == [OWNER, OTHER_OWNER]
     assert taken == replace(orphan, attempt=2)
@@ -85,7 +85,7 @@ async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_a
 async def test_a_session_of_an_owner_that_was_never_registered_is_taken_over(store: Store) -> None:
     await started(store)
 
-    assert len(await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)) == 1
+    assert len((await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)).sessions) == 1
 
 
 async def test_a_daemon_that_was_thought_dead_writes_nothing_any_more(store: Store, database: Database) -> None:

@@ -135,7 +135,7 @@ async def test_a_lease_ends_by_itself_and_is_longer_than_any_call(store: Store, 
 async def test_a_chain_that_was_taken_over_keeps_its_services(store: Store, database: Database) -> None:
     first, second = await acting(store), await acting(store)
     await restarts(store, first)
-    orphans = await store.recovery.reconcile(OTHER_OWNER, now=after(minutes=5), alive=lambda _: False)
+    orphans = (await store.recovery.reconcile(OTHER_OWNER, now=after(minutes=5), alive=lambda _: False)).sessions
     taken, other = orphans
     assert (taken.id, other.id) == (first.id, second.id)
     assert (await restarts(store, other, number=2, at=5)).kind is VerdictKind.DENY

@@ -80,7 +80,7 @@ async def test_owner_that_lives_elsewhere_keeps_its_sessions_its_questions_and_i
     session = await running(store, FAR_OWNER)
     silent_for(database, FAR_OWNER.name, DEAD_SECONDS - 10)
 
-    taken = await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=starts)
+    taken = (await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=starts)).sessions
 
     assert (taken, owners(database)) == ((), {session.id: FAR_OWNER.name})
     assert questions(database) == {session.id: ApprovalStatus.PENDING.value}
@@ -95,7 +95,7 @@ async def test_owner_whose_lease_is_over_is_succeeded_and_no_other_one(
     own, living, dead = [await running(store, owner) for owner in (OWNER, NEXT_OWNER, FAR_OWNER)]
     silent_for(database, FAR_OWNER.name, DEAD_SECONDS)
 
-    (taken,) = await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=starts)
+    (taken,) = (await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=starts)).sessions
 
     # A daemon that starts has run nothing yet under its name: what has that name stays its own.
     assert (taken.id, taken.attempt) == (dead.id, 2)
@@ -128,7 +128,7 @@ async def test_two_that_see_an_owner_dead_succeed_it_once(database: Database) ->
         taken: list[tuple[str, int, int]] = []
 
         async def sweep(by: Store, owner: Owner) -> None:
-            found = await by.recovery.reconcile(owner, now=NOW, alive=by_lease(owner), starts=False)
+            found = (await by.recovery.reconcile(owner, now=NOW, alive=by_lease(owner), starts=False)).sessions
             taken.extend((owner.name, one.id, one.attempt) for one in found)
 
         async with anyio.create_task_group() as tasks:
@@ -149,8 +149,10 @@ async def test_whoever_was_away_takes_no_other_for_dead_before_a_lease_has_passe
     silent_for(database, FAR_OWNER.name, 3600)
 
     early = by_lease(watched=OWNER_LEASE - timedelta(seconds=1))
-    assert await store.recovery.reconcile(OWNER, now=NOW, alive=early, starts=False) == ()
-    (taken,) = await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(watched=OWNER_LEASE), starts=False)
+    assert (await store.recovery.reconcile(OWNER, now=NOW, alive=early, starts=False)).sessions == ()
+    (taken,) = (
+        await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(watched=OWNER_LEASE), starts=False)
+    ).sessions
 
     assert taken.id == session.id
 
@@ -161,7 +163,7 @@ async def test_sole_daemon_waits_for_no_lease(store: Store, database: Database) 
     silent_for(database, FAR_OWNER.name, 0)
 
     alive = by_lease(sole=True, watched=timedelta(0))
-    (taken,) = await store.recovery.reconcile(OWNER, now=NOW, alive=alive)
+    (taken,) = (await store.recovery.reconcile(OWNER, now=NOW, alive=alive)).sessions
 
     assert (taken.id, names(database)) == (session.id, [OWNER.name])
 
@@ -177,7 +179,9 @@ async def test_session_that_waits_for_its_log_keeps_its_dead_owner_and_is_found_
     assert ([owner.name for owner in dead], orphan.owner) == ([FAR_OWNER.name], FAR_OWNER)
     assert (orphan.session, orphan.silent) == (session, timedelta(minutes=5))
     spared = {session.id}
-    assert await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=False, spared=spared) == ()
+    assert (
+        await store.recovery.reconcile(OWNER, now=NOW, alive=by_lease(), starts=False, spared=spared)
+    ).sessions == ()
 
     assert (owners(database), names(database)) == ({session.id: FAR_OWNER.name}, [OWNER.name])
     assert questions(database) == {session.id: ApprovalStatus.PENDING.value}

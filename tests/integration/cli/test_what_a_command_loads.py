@@ -47,7 +47,7 @@ QUICK: Final = {
     "list-checks": 101,
     "list-actions": 154,
     "list-sources": 69,
-    "list-nodes": 58,
+    "list-nodes": 59,
     "stats": 69,
     "spend": 69,
     "audit verify": 79,

@@ -112,7 +112,7 @@ async def test_what_a_dead_daemon_left_is_counted_by_the_next_one(
     estate.with_context(counts=counts.metrics)
     estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
     now = estate.context.clock.now()
-    orphans = await estate.store.recovery.reconcile(estate.owner, now=now, alive=lambda _: False)
+    orphans = (await estate.store.recovery.reconcile(estate.owner, now=now, alive=lambda _: False)).sessions
     await SessionRecovery(context=estate.context).take_up(orphans)
     assert counts.of("sessions_total", tier="1", trigger="manual", outcome=outcome) == 1
 

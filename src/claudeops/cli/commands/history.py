@@ -36,7 +36,7 @@ def list_nodes(shape: AnswerShape) -> int:
     """List the daemons that run on the database: machine, site, version, since when, and when last seen.
 
     Below them is what two of them do not have the same: versions, and digests of policy, settings, prompts and the
-    files by which they decide.
+    files by which they decide; then which node has died, and what waits for a node or a site without a daemon.
     """
     from claudeops.cli.nodes import print_nodes
 

@@ -1,4 +1,4 @@
-"""What is wrong with a fleet as a whole: nodes that decide by different things, sessions for a site without a node.
+"""What is wrong with a fleet as a whole: nodes that decide by different things, sessions that no node may run.
 
 One node looks, the one that keeps the database tidy. What it finds twice in succession is an event, raised once and
 over when it is: files that are changed on one machine after the other differ for seconds.
@@ -14,15 +14,22 @@ from typing import Final
 import anyio
 
 from claudeops.clock import Clock
-from claudeops.domain.events import EventLevel, NewEvent
+from claudeops.domain.events import DEAD, DIFFERENT, EventLevel, NewEvent
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.store.acts.instances import DIFFERENT, fleet_faults, open_fleet_faults
+from claudeops.store.acts.instances import ABSENT, fleet_conditions
 from claudeops.store.database import Database
 from claudeops.store.probes import Probes
 from claudeops.tasks import DatabaseTrouble, until_tick
 
 LOOK_SECONDS: Final = 30.0
+
+_OF_SITES: Final = (LogEvent.SITE_UNSERVED, LogEvent.SITE_SERVED)
+_LINES: Final = {
+    DIFFERENT: (LogEvent.NODES_DIFFER, LogEvent.NODES_AGREE),
+    ABSENT: (LogEvent.NODE_ABSENT, LogEvent.NODE_PRESENT),
+}
+"""The lines that a condition begins and ends with, by how its name begins."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,9 +62,10 @@ class FleetWatch:
     async def look(self) -> None:
         """Compare what is wrong with what is on record; raises `StoreError`."""
         now = self.clock.now()
-        found = await self.database.read(partial(fleet_faults, now=now))
-        on_record = await self.database.read(open_fleet_faults)
+        found, on_record = await self.database.read(partial(fleet_conditions, now=now))
         for name, message in found.items():
+            if name.startswith(DEAD):  # written by the sweep that found it
+                continue
             before = self._found.get(name)
             is_new = name not in on_record and before is not None
             if is_new or (name in on_record and before not in {None, message}):
@@ -69,8 +77,10 @@ class FleetWatch:
     async def _note(self, name: str, message: str, *, over: bool) -> None:
         event = NewEvent(level=EventLevel.WARNING, message=message, fingerprint=name)
         await self.events.note(event, over=over, now=self.clock.now())
-        differ = name == DIFFERENT
-        if over:
-            self.log.info(LogEvent.NODES_AGREE if differ else LogEvent.SITE_SERVED, condition=name)
+        begins, ends = next((lines for mark, lines in _LINES.items() if name.startswith(mark)), _OF_SITES)
+        if over and name.startswith(DEAD):  # one that is back says so itself
+            self.log.info(LogEvent.NODE_FORGOTTEN, condition=name)
+        elif over:
+            self.log.info(ends, condition=name)
         else:
-            self.log.warning(LogEvent.NODES_DIFFER if differ else LogEvent.SITE_UNSERVED, error=message)
+            self.log.warning(begins, error=message)

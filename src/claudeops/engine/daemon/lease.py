@@ -128,6 +128,8 @@ class LeaseRenewal:
         self._stop_at = began + self.lease.total_seconds() - self.stop_seconds
         self._stop_overdue()  # it may have taken long
         self._note(None)
+        if life.is_back:
+            self.log.warning(LogEvent.NODE_BACK, node=self.owner.node)
         self._look_around(life)
         missing = known - life.running
         # Only sessions that are missing twice: the first time, the end may just have been written.

@@ -90,12 +90,16 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
             spared = frozenset([orphan.session.id for orphan in left if await self._waits(orphan, outlook)])
             if not starts and not dead and len(spared) == len(left):
                 return ()
-        orphans = await recovery.reconcile(
+        found = await recovery.reconcile(
             outlook.owner, now=now, alive=alive, starts=starts, spared=spared, digests=digests
         )
-        if orphans:
-            self.context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
-        return orphans
+        for node in found.dead:
+            self.context.log.warning(LogEvent.NODE_DEAD, node=node)
+        if found.is_back:
+            self.context.log.info(LogEvent.NODE_BACK, node=outlook.owner.node)
+        if found.sessions:
+            self.context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in found.sessions])
+        return found.sessions
 
     async def _waits(self, orphan: Orphan, outlook: Outlook) -> bool:
         """Return whether a session is left to a daemon that may have its log."""

@@ -12,15 +12,24 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from claudeops.domain.events import DIFFERENT, FLEET_MARK
 from claudeops.domain.owner import differing
 from claudeops.store.rows import TableRow, to_digests
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances, leases
+from claudeops.store.tables.events import events
 
 SILENT_SECONDS: Final = 30.0
 """After which a daemon is worth a look: six signs of life did not come."""
 
 _HELD: Final = select(leases.c.name, leases.c.owner).where(leases.c.owner.is_not(None)).order_by(leases.c.name)
+
+_CONDITIONS: Final = (
+    select(events.c.message)
+    .where(events.c.resolved_at.is_(None), events.c.fingerprint.startswith(FLEET_MARK, autoescape=True))
+    .where(events.c.fingerprint != DIFFERENT)
+    .order_by(events.c.id)
+)
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +66,11 @@ def listed(connection: Connection, *, now: datetime) -> Sequence[NodeEntry]:
     return tuple(
         _entry(row, tuple(differing(each[0], own)), roles(row.owner), now) for row, own in zip(rows, each, strict=True)
     )
+
+
+def conditions(connection: Connection) -> Sequence[str]:
+    """Return what stands on record about nodes that are not in the list, and about sessions that wait for one."""
+    return tuple(connection.execute(_CONDITIONS).scalars())
 
 
 def _entry(row: TableRow, differs: tuple[str, ...], roles: tuple[str, ...], now: datetime) -> NodeEntry:

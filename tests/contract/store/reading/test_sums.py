@@ -273,6 +273,20 @@ async def test_what_waits_for_a_site_without_a_daemon_is_there_at_a_glance(store
     assert glanced(database).sites_without_node == ()  # nothing waits for a site where a daemon is alone
 
 
+async def test_what_waits_for_a_machine_without_a_daemon_is_there_at_a_glance(store: Store, database: Database) -> None:
+    await queued(store, wanted(site="main", for_node="attic"))
+    for _ in range(2):
+        await queued(store, wanted(site="harbour", for_node="loft"))
+    assert glanced(database).nodes_absent == {}  # no daemon runs at all, which is said elsewhere
+
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    assert glanced(database).sites_without_node == ()  # a node of its site would not be enough
+    assert glanced(database).nodes_absent == {"loft": 2}
+
+    await store.recovery.renew_lease(replace(OTHER_OWNER, is_alone=True), now=NOW)
+    assert glanced(database).nodes_absent == {}  # one that is alone waits for no machine
+
+
 async def test_an_empty_database_has_nothing_to_tell(database: Database) -> None:
     seen = glanced(database)
     assert (seen.running, seen.queued, seen.last_session, seen.last_fire, seen.holds) == ((), 0, None, None, ())

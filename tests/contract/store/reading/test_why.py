@@ -387,6 +387,19 @@ async def test_a_session_whose_site_has_no_daemon_says_what_it_waits_for(store: 
     assert sentence not in texts(database, WhyKind.SESSION, None)
 
 
+async def test_a_session_whose_machine_has_no_daemon_says_what_it_waits_for(store: Store, database: Database) -> None:
+    await queued(store, wanted(site="main", for_node="loft"))
+    sentence = (
+        "Session 1 (tier 1, manual) waits for node loft, and no daemon runs there: start it, or cancel the session "
+        "with `claudeops stop 1`."
+    )
+    await store.recovery.renew_lease(OWNER, now=NOW)
+    assert sentence in texts(database, WhyKind.SESSION, None)
+
+    await store.recovery.renew_lease(replace(OWNER, name="node-3", node="loft"), now=NOW)
+    assert sentence not in texts(database, WhyKind.SESSION, None)
+
+
 async def test_a_session_waits_for_no_site_where_a_daemon_is_alone(store: Store, database: Database) -> None:
     await queued(store, wanted(site="harbour"))
     await store.recovery.renew_lease(replace(OWNER, is_alone=True), now=NOW)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pytest
 
 from claudeops import logs
 from claudeops.clock import Clock
+from claudeops.domain.commands import StopTarget
 from claudeops.engine.daemon.fleet import FleetWatch
 from claudeops.store.store import Store
 from claudeops.structs import replace
-from support.store_values import NOW, OTHER_OWNER, OWNER, after, queued, wanted
+from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, queued, wanted
 from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
@@ -23,8 +24,11 @@ pytestmark = pytest.mark.anyio
 
 
 class LaterClock(Clock):
+    def __init__(self) -> None:
+        self.at = after(minutes=10)
+
     def now(self) -> datetime:
-        return after(minutes=10)
+        return self.at
 
 
 @dataclass
@@ -32,11 +36,12 @@ class Fleet:
     store: Store
     database: Database
     logged: io.StringIO
+    clock: LaterClock = field(default_factory=LaterClock)
 
     def watch(self) -> FleetWatch:
         """Return what looks for a node that has just taken the role."""
         return FleetWatch(
-            database=self.store.database, events=self.store.probes, clock=LaterClock(), log=logs.get_logger()
+            database=self.store.database, events=self.store.probes, clock=self.clock, log=logs.get_logger()
         )
 
     async def has(self, **digests: str) -> None:
@@ -115,12 +120,45 @@ async def test_sessions_without_a_node_are_one_event_of_their_site(fleet: Fleet)
     assert fleet.lines() == ["site_unserved", "site_served"]
 
 
+async def test_sessions_for_a_machine_without_a_node_are_one_event_of_it(fleet: Fleet) -> None:
+    watch = fleet.watch()
+    await fleet.has()
+    waiting = await queued(fleet.store, wanted(for_node="loft"))
+    for _ in range(3):
+        await watch.look()
+    assert fleet.events() == [("fleet:absent loft", 1, True)]
+
+    await fleet.store.queue.end_queued(StopTarget(session_id=waiting.id), why="x", rules=RULES, now=NOW)
+    await watch.look()
+
+    assert fleet.events() == [("fleet:absent loft", 1, False)]
+    assert fleet.lines() == ["node_absent", "node_present"]
+
+
+async def test_death_of_a_node_is_left_as_it_is_until_it_is_forgotten(fleet: Fleet) -> None:
+    await fleet.has()
+    await fleet.store.recovery.reconcile(
+        OWNER, now=NOW, alive=lambda owner: owner.name != OTHER_OWNER.name, starts=False
+    )
+    watch = fleet.watch()
+    for _ in range(3):
+        await watch.look()
+    assert (fleet.events(), fleet.lines()) == ([("fleet:dead cellar", 1, True)], [])
+
+    fleet.clock.at = after(days=8)
+    for _ in range(2):
+        await watch.look()
+
+    assert fleet.events() == [("fleet:dead cellar", 1, False)]
+    assert fleet.lines() == ["node_forgotten"]
+
+
 async def test_node_that_starts_alone_ends_what_was_wrong_with_a_fleet(fleet: Fleet) -> None:
     watch = fleet.watch()
     await fleet.has(probes="edited")
     await watch.look()
     await watch.look()
 
-    await fleet.store.recovery.reconcile(replace(OWNER, name="node-9"), now=NOW, alive=lambda _: False)
+    await fleet.store.recovery.reconcile(replace(OWNER, name="node-9", is_alone=True), now=NOW, alive=lambda _: False)
 
     assert fleet.events() == [("fleet:different", 1, False)]

@@ -105,7 +105,7 @@ async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, l
     beating = pulse(store.recovery, own)
     await beating.renew()
     assert {control.cause for _, control in own.values()} == {None}
-    taken_over = await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    taken_over = (await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)).sessions
     assert len(taken_over) == 2
 
     await beating.renew()
@@ -114,6 +114,18 @@ async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, l
 
     assert {control.cause for _, control in own.values()} == {StopCause.CANCELLED}
     assert logged.getvalue().count('"stale_attempt"') == 2
+
+
+async def test_node_that_counted_as_dead_says_once_that_it_is_back(store: Store, logged: io.StringIO) -> None:
+    beating = pulse(store.recovery, {})
+    await beating.renew()
+    await store.recovery.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: False)
+    assert "node_back" not in logged.getvalue()
+
+    for _ in range(2):
+        await beating.renew()
+
+    assert logged.getvalue().count('"node_back"') == 1
 
 
 async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one(

@@ -47,7 +47,8 @@ HANDOFF = {
 async def orphans(estate: Estate) -> Sequence[Session]:
     """Take over what runs, as the next daemon does after the first was killed."""
     estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
-    return await estate.store.recovery.reconcile(estate.owner, now=estate.context.clock.now(), alive=lambda _: False)
+    now = estate.context.clock.now()
+    return (await estate.store.recovery.reconcile(estate.owner, now=now, alive=lambda _: False)).sessions
 
 
 async def restarted(estate: Estate) -> SessionRecovery:

@@ -60,6 +60,21 @@ async def test_session_of_an_owner_that_died_later_ends_by_its_log_without_a_sta
     assert [row["owner"] for row in estate.rows("SELECT owner FROM instances")] == ["node-2"]
 
 
+async def test_node_that_died_without_a_session_is_one_line_of_whoever_finds_it(estate: Estate) -> None:
+    estate.execute("UPDATE instances SET node = 'loft' WHERE boot_id <> 'boot-2'")
+    recovery, outlook, clock = await daemon_beside(estate)
+    clock.ahead = OWNER_LEASE / 2
+    assert await recovery.sweep(outlook) == ()
+    assert "node_dead" not in estate.logged.getvalue()
+
+    clock.ahead = OWNER_LEASE
+    for _ in range(2):
+        assert await recovery.sweep(outlook) == ()
+
+    assert estate.logged.getvalue().count('"node_dead"') == 1
+    assert [row["fingerprint"] for row in estate.rows("SELECT * FROM events")] == ["fleet:dead loft"]
+
+
 async def test_owner_that_lives_keeps_its_session_although_its_log_is_here(estate: Estate) -> None:
     await ran(estate, look(), deliver(report()))
     recovery, outlook, clock = await daemon_beside(estate)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from sqlalchemy import Select, case, select
+from sqlalchemy import Select, case, select, true
 
 from claudeops.domain.calls import VerdictKind
 from claudeops.domain.chains.escalation import handover_services
@@ -30,6 +30,7 @@ _COLUMNS: Final = (
     *(sessions.c.outcome, sessions.c.decision_reason, sessions.c.error, sessions.c.context, sessions.c.incident_id),
     *(sessions.c.created_at, sessions.c.not_before, sessions.c.started_at, sessions.c.ended_at),
     case((sessions.c.status == Status.QUEUED.value, sessions.c.site)).label("waits_for_site"),
+    case((sessions.c.status == Status.QUEUED.value, sessions.c.for_node)).label("waits_for_node"),
     *(_ROOT.c.services.label("asked_for"), incidents.c.services.label("alerted")),
 )
 _NODES: Final = select(instances.c.owner)
@@ -76,11 +77,22 @@ def begun(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]
         waited = None if row.started_at is None else row.started_at - row.created_at
         if asked.has(row.created_at) and (waited is None or why.is_long(waited)):
             yield _reason(row, row.created_at, why.session_queued(name, row.not_before))
-        there = instances.c.is_alone | (instances.c.site == row.waits_for_site)
-        if row.waits_for_site is not None and not asked.rows(_NODES.where(there), most=1):
-            yield _reason(row, row.created_at, why.session_unserved(name, row.waits_for_site))
+        if (unserved := _unserved(asked, row, name)) is not None:
+            yield _reason(row, row.created_at, unserved)
         if waited is not None and asked.has(row.started_at):
             yield _reason(row, row.started_at, why.session_started(name, waited))
+
+
+def _unserved(asked: OpenQuestion, row: TableRow, name: str) -> why.Sentence | None:
+    """Say what a session waits for that does not run; ``None``: it waits for nothing of the kind."""
+    site, node = row.waits_for_site, row.waits_for_node
+    if site is None and node is None:
+        return None
+    of_site = true() if site is None else instances.c.site == site
+    of_node = true() if node is None else instances.c.node == node
+    if asked.rows(_NODES.where(instances.c.is_alone | (of_site & of_node)), most=1):
+        return None
+    return why.session_unserved(name, site) if node is None else why.session_waits_for_node(name, node, row.id)
 
 
 def ended(asked: OpenQuestion, rows: Mapping[int, TableRow]) -> Iterator[Reason]:
