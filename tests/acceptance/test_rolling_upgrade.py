@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import sqlalchemy as sa
 
-from claudeops.store.tables import HEAD
+from claudeops.store.tables import HEAD, JOBS_MARK
 from support.estate import deliver, look, report
 from support.fleet import FleetOperator, fleet
 from support.newer_release import NEXT, migrate_to_next, newer_release
@@ -52,6 +53,28 @@ async def test_daemons_older_than_the_database_say_so_and_stop_in_good_order(
     again = await operator.run("run", **operator.places("attic"), **settings)
     assert again.code == 78
     assert f"is at revision {NEXT}, and this claudeops knows only up to {HEAD}" in again.stderr
+
+
+async def test_daemon_stops_in_good_order_when_a_newer_release_has_moved_the_tables_of_jobs_alone(
+    operator: FleetOperator,
+) -> None:
+    node = StandInNode(operator, operator.root)
+    node.script(look(), deliver(report()))
+    settings = node.settings()
+    async with operator.node("attic", **settings) as attic:
+        await attic.until_logged("daemon_ready")
+
+        with operator.connect() as connection:
+            gone = "SELECT oid::regprocedure FROM pg_proc WHERE proname LIKE 'procrastinate_fetch_job%'"
+            for (function,) in connection.execute(sa.text(gone)).all():
+                connection.execute(sa.text(f"DROP FUNCTION {function}"))
+            connection.execute(sa.text(f"COMMENT ON TABLE procrastinate_jobs IS '{JOBS_MARK}99.00.00_50_post'"))
+
+        assert await attic.process.wait() == 0
+    assert [line["revision"] for line in told(attic, "schema_newer")] == ["99.00.00_50_post"]
+    again = await operator.run("run", **operator.places("attic"), **settings)
+    assert again.code == 78
+    assert "has the tables of Procrastinate in version 99.00.00_50_post" in again.stderr
 
 
 @pytest.mark.long

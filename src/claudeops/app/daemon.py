@@ -236,8 +236,14 @@ def lease_renewal(node: Node, running: RunningSessions, shutdown: Shutdown) -> L
         shutdown.requested.set()
         shutdown.hurried.set()
 
+    job_tables = None
+    if node.settings.node.in_fleet:
+        from claudeops.dispatch.procrastinate import newest_tables  # noqa: PLC0415 - a daemon that is alone has no jobs
+
+        job_tables = newest_tables()
     return LeaseRenewal(
         recovery=node.store.recovery,
+        job_tables=job_tables,
         owner=node.owner,
         clock=node.clock,
         running=running,

@@ -100,11 +100,20 @@ def announcer() -> Announce:
     return announce
 
 
+def newest_tables() -> str:
+    """Return the version of the tables that the library wants."""
+    return _scripts()[-1].stem
+
+
 def job_tables() -> JobTables:
     """Return the tables as the library wants them."""
-    files = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+    files = _scripts()
     scripts = {file.stem: file.read_text(encoding="utf-8") for file in files}
     return JobTables(version=files[-1].stem, whole=SchemaManager.get_schema(), scripts=scripts)
+
+
+def _scripts() -> Sequence[Path]:
+    return sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
 
 
 class JobDispatcher(LocalDispatcher):

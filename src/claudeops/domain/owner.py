@@ -134,6 +134,7 @@ class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
     ahead_seconds: float | None = None  # its clock before the database's; None: they are one clock
     way_seconds: float = 0.0  # to the database and back, which makes the figure before uncertain
     newer_revision: str | None = None  # of the database; None: it is the one that this version needs
+    job_tables: str | None = None  # their version in the database; None: it has none
     at: datetime | None = None  # when, on the database's clock; None: not known
     others: tuple[Owner, ...] = ()  # with a row of their own
     orphans: frozenset[int] = frozenset()  # sessions that run by their rows, and whose owner has none

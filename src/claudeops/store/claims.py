@@ -10,7 +10,21 @@ from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Boolean, ColumnElement, Connection, Integer, Select, bindparam, case, func, or_, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    String,
+    bindparam,
+    case,
+    column,
+    func,
+    or_,
+    select,
+    table,
+)
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, holds_of, when_lost, when_trial_started
@@ -23,6 +37,7 @@ from claudeops.store.database import Database
 from claudeops.store.queue import add_session, admit_session, block_session, change
 from claudeops.store.rows import to_session
 from claudeops.store.session_columns import UNCLAIMED, claimed_values, note_life
+from claudeops.store.tables import HEAD
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances, schedule_fires
 from claudeops.store.tables.sessions import sessions
@@ -41,6 +56,10 @@ _ABLE: Final = (  # another daemon that may run a session, and has its tier
     .where(or_(sessions.c.site.is_(None), sessions.c.site == instances.c.site))
     .where(or_(sessions.c.for_node.is_(None), sessions.c.for_node == instances.c.node))
 )
+_VERSION: Final = table("alembic_version", column("version_num", String))
+_IS_OURS: Final = select(_VERSION.c.version_num).scalar_subquery() <= HEAD
+"""The tables are not newer than this code. A claim sees it in its transaction, before the sign of life does."""
+
 _WAITS_FOR: Final = (
     # A session waits for this ``node``, for any of its ``site``, or for any at all; where this one is ``alone``, in any
     # case. One whose tier this one lacks waits for those that have it, as long as there are any.
@@ -48,6 +67,7 @@ _WAITS_FOR: Final = (
     & or_(bindparam("alone", type_=Boolean), sessions.c.site.is_(None), sessions.c.site == bindparam("site"))
     & or_(bindparam("alone", type_=Boolean), sessions.c.for_node.is_(None), sessions.c.for_node == bindparam("node"))
     & or_(sessions.c.tier <= bindparam("highest", type_=Integer), ~_ABLE.exists())
+    & _IS_OURS
 )
 _RUNNING: Final = (
     select(

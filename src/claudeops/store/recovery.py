@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, column, func, or_, select, table, text, update
+from sqlalchemy import Connection, bindparam, column, func, literal_column, or_, select, table, text, update
 
 from claudeops.domain.calls import ToolEnd, VerdictKind
 from claudeops.domain.chains.backfill import (
@@ -50,7 +50,7 @@ from claudeops.store.leases import give_back_all
 from claudeops.store.queue import add_session, change, end_chain, existing
 from claudeops.store.rows import TableRow, to_session, to_warnings
 from claudeops.store.session_columns import THEIR_NOW, has_clock, lost_values, note_life, taken_over_values
-from claudeops.store.tables import HEAD
+from claudeops.store.tables import HEAD, JOBS_MARK
 from claudeops.store.tables.daemon import instances, leases
 from claudeops.store.tables.events import events
 from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions, tool_calls
@@ -73,8 +73,12 @@ _BESIDE: Final = select(
     _OWN_AND_ORPHANED.with_only_columns(sessions.c.id).exists().label("sessions"),
     instances,
 ).outerjoin_from(_VERSION, instances, instances.c.owner != bindparam("name"))
+_BESIDE_ON_SERVER: Final = _BESIDE.add_columns(
+    literal_column("obj_description(to_regclass('procrastinate_jobs'), 'pg_class')").label("jobs")
+)
 """The database's revision, whether a service has a lease, whether the owner of that ``name`` or one without a row runs
-a session, and each other owner; one row without an owner where it is alone."""
+a session, and each other owner; one row without an owner where it is alone. On PostgreSQL also the comment of the table
+of jobs, which has its version."""
 
 _CLOCK_EVENT: Final = "clock"  # the fingerprint
 _OPEN: Final = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.service.is_(None))
@@ -285,9 +289,7 @@ class Recovery:
             is_back = False
             if not note_life(connection, owner, now, **({} if is_known else in_row(digests))):
                 is_back = register(connection, owner, now, **in_row(digests))
-            beside = connection.execute(_BESIDE, {"name": owner.name}).all()
-            if not beside:
-                raise StoreError("the database has no revision: restore it, or copy it anew.")
+            beside = _beside(connection, owner.name)
             rows: Sequence[TableRow] = ()
             if beside[0].sessions:
                 connection.execute(update(sessions).where(*own).values(lease_expires_at=now + SESSION_LEASE))
@@ -309,6 +311,7 @@ class Recovery:
             way = self._database.now() - sent_at
             return replace(
                 life,
+                job_tables=(beside[0].jobs or "").removeprefix(JOBS_MARK) or None,
                 others=tuple(to_owner(row, theirs) for row in others),
                 ahead_seconds=(sent_at + way / 2 - theirs).total_seconds(),
                 way_seconds=way.total_seconds(),
@@ -363,6 +366,14 @@ class Recovery:
             give_back_all(connection, owner.name, now=self._database.now())
 
         await self._database.write(leave)
+
+
+def _beside(connection: Connection, name: str) -> Sequence[TableRow]:
+    looks = _BESIDE_ON_SERVER if has_clock(connection) else _BESIDE
+    beside = connection.execute(looks, {"name": name}).all()
+    if not beside:
+        raise StoreError("the database has no revision: restore it, or copy it anew.")
+    return beside
 
 
 def _end_of_the_gone(connection: Connection, now: datetime, *, is_alone: bool) -> None:

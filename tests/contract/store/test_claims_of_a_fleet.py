@@ -14,6 +14,7 @@ from claudeops.domain.holds import Capacity
 from claudeops.domain.owner import Owner
 from claudeops.domain.sessions import Session, Trigger, turn_of
 from claudeops.store.store import Store
+from claudeops.store.tables import HEAD
 from claudeops.structs import replace
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, queued, report, wanted
 from support.stores import Database, opened
@@ -44,6 +45,26 @@ async def taken(
         log_path=lambda session_id: f"/results/session-{session_id:06}.ndjson",
         room=Capacity(sessions=room, above=above),
     )
+
+
+# --- a newer release --------------------------------------------------------------------------------------
+
+
+async def test_daemon_claims_nothing_once_a_newer_release_has_migrated(store: Store, database: Database) -> None:
+    await queued(store)
+
+    def migrated(session_id: int) -> str:  # after the look, before the transaction
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+        return f"/results/session-{session_id:06}.ndjson"
+
+    try:
+        claim = {"rules": RULES, "now": NOW, "cli_session_id": lambda: "5e0b1bd8-0000-4000-8000-000000000001"}
+        assert not await store.claims.claim(OWNER, **claim, log_path=migrated)  # type: ignore[arg-type]
+        assert not await taken(store, OWNER)
+        assert await store.claims.next_due(OWNER, rules=RULES) is None
+    finally:
+        database.execute("UPDATE alembic_version SET version_num = :head", head=HEAD)
+    assert len(await taken(store, OWNER)) == 1
 
 
 # --- tiers ------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ import pytest
 from claudeops.dispatch.procrastinate import job_tables
 from claudeops.errors import ConfigurationError, NewerDatabaseError, StoreError
 from claudeops.store.connection.engines import parse_url
-from claudeops.store.connection.job_tables import MARK, migrate_jobs
+from claudeops.store.connection.job_tables import migrate_jobs
 from claudeops.store.migrate import current_revision
+from claudeops.store.tables import JOBS_MARK
 from claudeops.structs import replace
 from support.postgres import Server
 from support.stores import POSTGRES
@@ -66,7 +67,7 @@ def test_the_tables_are_made_once_and_say_whose_they_are(
     assert migrate_jobs(url, TABLES) == (None, TABLES.version)
     made = catalog(plain)
 
-    assert comment(plain) == f"{MARK}{TABLES.version}"
+    assert comment(plain) == f"{JOBS_MARK}{TABLES.version}"
     assert migrate_jobs(url, TABLES) == (TABLES.version, TABLES.version)
     assert catalog(plain) == made
     assert current_revision(url) is None  # they are not in the way of our own tables
@@ -81,13 +82,13 @@ def test_older_tables_become_what_new_ones_are(
     for script in sorted(TABLES.scripts):
         if script <= version:
             plain.execute(TABLES.scripts[script].encode())
-    plain.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{MARK}{version}'".encode())
+    plain.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{JOBS_MARK}{version}'".encode())
 
     assert migrate_jobs(parse_url(postgres.url(name)), TABLES) == (version, TABLES.version)
 
     with postgres.connect(new) as connection:
         assert catalog(plain) == catalog(connection)
-    assert comment(plain) == f"{MARK}{TABLES.version}"
+    assert comment(plain) == f"{JOBS_MARK}{TABLES.version}"
 
 
 def test_two_that_start_at_once_make_the_tables_once(postgres: Server, name: str) -> None:
@@ -106,7 +107,7 @@ def test_a_script_that_fails_changes_nothing(postgres: Server, name: str, plain:
     with pytest.raises(StoreError, match="division by zero"):
         migrate_jobs(url, replace(TABLES, version="99", scripts=scripts))
 
-    assert (catalog(plain), comment(plain)) == (made, f"{MARK}{TABLES.version}")
+    assert (catalog(plain), comment(plain)) == (made, f"{JOBS_MARK}{TABLES.version}")
 
 
 def test_tables_that_are_newer_than_the_library_are_named_and_left_alone(
@@ -121,7 +122,7 @@ def test_tables_that_are_newer_than_the_library_are_named_and_left_alone(
     assert f"in version {TABLES.version}, and the library that is installed here knows only up to 03.00.00" in str(
         caught.value
     )
-    assert comment(plain) == f"{MARK}{TABLES.version}"
+    assert comment(plain) == f"{JOBS_MARK}{TABLES.version}"
 
 
 @pytest.mark.parametrize("says", [b"NULL", b"'jobs of the shop'"])

@@ -12,7 +12,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import DecisionReason, Handover, Outcome, Session, Status, Trigger
 from claudeops.errors import StaleAttemptError
 from claudeops.store.store import Store, open_store
-from claudeops.store.tables import HEAD
+from claudeops.store.tables import HEAD, JOBS_MARK
 from claudeops.structs import replace
 from support.store_values import (
     NOW,
@@ -273,6 +273,21 @@ async def test_sign_of_life_shows_that_a_newer_version_has_migrated(
         assert (await store.recovery.renew_lease(OWNER, now=NOW)).newer_revision == newer
     finally:
         database.execute("UPDATE alembic_version SET version_num = :revision", revision=HEAD)
+
+
+@pytest.mark.dialect
+async def test_sign_of_life_shows_the_version_of_the_tables_of_jobs(store: Store, database: Database) -> None:
+    assert (await store.recovery.renew_lease(OWNER, now=NOW)).job_tables is None
+    if database.url.startswith("sqlite"):
+        return  # it has no such tables
+
+    database.execute("CREATE TABLE procrastinate_jobs ()")
+    try:
+        assert (await store.recovery.renew_lease(OWNER, now=NOW)).job_tables is None
+        database.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{JOBS_MARK}03.04'")
+        assert (await store.recovery.renew_lease(OWNER, now=NOW)).job_tables == "03.04"
+    finally:
+        database.execute("DROP TABLE procrastinate_jobs")
 
 
 @pytest.mark.parametrize("before", [0, 3])

@@ -73,6 +73,7 @@ class LeaseRenewal:
     log: Logger
     shares_lock: bool = False  # others may have it too: it says nothing about them, and they take over from this one
     outdated: Callable[[], None] = _unheeded  # called once when a newer version has migrated the database
+    job_tables: str | None = None  # the newest version of them that this one knows; None: it takes no jobs
     digests: Callable[[], Mapping[str, str] | None] = _undigested  # of what the daemon decides by, as it is now
     compares_clocks: bool = False  # the database has a clock of its own
     lease: timedelta = OWNER_LEASE  # this and the others': how long one lives after its last sign of life
@@ -191,9 +192,12 @@ class LeaseRenewal:
             self.found_dead(outlook)
 
     def _check_revision(self, life: SignOfLife) -> None:
-        if life.newer_revision is not None and not self._is_outdated:
+        newer = life.newer_revision
+        if newer is None and self.job_tables is not None and (life.job_tables or "") > self.job_tables:
+            newer = life.job_tables
+        if newer is not None and not self._is_outdated:
             self._is_outdated = True
-            self.log.critical(LogEvent.SCHEMA_NEWER, revision=life.newer_revision)
+            self.log.critical(LogEvent.SCHEMA_NEWER, revision=newer)
             self.outdated()
 
     async def _compare_clocks(self, life: SignOfLife) -> None:

@@ -16,9 +16,7 @@ from sqlalchemy.engine import URL
 
 from claudeops.errors import ConfigurationError, NewerDatabaseError
 from claudeops.store.connection.engines import border, migrating_engine, reading_engine, shown
-
-MARK: Final = "claudeops, version "
-"""Begins the comment of the table of jobs; the version is the name of the library's last script."""
+from claudeops.store.tables import JOBS_MARK
 
 _TURN_SECONDS: Final = 60.0  # how long to wait while another process does the same
 
@@ -89,20 +87,20 @@ def _missing(found: str | None, tables: JobTables) -> list[str]:
     scripts = [tables.whole]
     if found is not None:
         scripts = [script for version, script in sorted(tables.scripts.items()) if version > found]
-    return [*scripts, f"COMMENT ON TABLE procrastinate_jobs IS '{MARK}{tables.version}'"]
+    return [*scripts, f"COMMENT ON TABLE procrastinate_jobs IS '{JOBS_MARK}{tables.version}'"]
 
 
 def _version(connection: Connection, url: URL, tables: JobTables) -> str | None:
     there, comment = connection.execute(_FOUND).one()
     if not there:
         return None
-    if not (comment or "").startswith(MARK):
+    if not (comment or "").startswith(JOBS_MARK):
         raise ConfigurationError(
             f"the database {shown(url)} holds the tables of Procrastinate for another program: give claudeops a "
             "database of its own in CLAUDEOPS_DATABASE_URL.",
             target=shown(url),
         )
-    found: str = comment.removeprefix(MARK)
+    found: str = comment.removeprefix(JOBS_MARK)
     if found > tables.version:
         raise NewerDatabaseError(
             f"the database {shown(url)} has the tables of Procrastinate in version {found}, and the library that is "

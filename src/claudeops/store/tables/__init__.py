@@ -12,3 +12,6 @@ from typing import Final
 
 HEAD: Final = "0040"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
+
+JOBS_MARK: Final = "claudeops, version "
+"""Begins the comment of the table of jobs, if there is one; the version is the name of the library's last script."""

@@ -307,6 +307,33 @@ async def test_daemon_drains_when_a_newer_version_has_migrated_its_database_and_
     assert logged.getvalue().count('"schema_newer"') == 1
 
 
+class WithJobs(Recovery):
+    """Leases in a database that has the tables of jobs."""
+
+    job_tables = "03.03"
+
+    async def renew_lease(self, owner: Owner, *, now: datetime, digests: Mapping[str, str] | None = None) -> SignOfLife:
+        return replace(await super().renew_lease(owner, now=now, digests=digests), job_tables=self.job_tables)
+
+
+@pytest.mark.parametrize(("own", "says"), [("03.04", []), ("03.03", ["drain"]), (None, [])])
+async def test_daemon_drains_when_a_newer_version_has_moved_the_tables_of_jobs(
+    store: Store, logged: io.StringIO, own: str | None, says: list[str]
+) -> None:
+    drained = list[str]()
+    recovery = WithJobs(store.database)
+    beating = pulse(recovery, {}, job_tables=own, outdated=lambda: drained.append("drain"))
+    await beating.renew()
+    assert drained == []
+
+    recovery.job_tables = "03.04"
+    for _ in range(2):
+        await beating.renew()
+
+    assert drained == says
+    assert logged.getvalue().count('"schema_newer"') == len(says)
+
+
 class MovingClock(StandingClock):
     seconds = 0.0
 
