@@ -16,6 +16,7 @@
     ├── StaleTermError          a write under a lease that another owner has taken since
     └── StoreError              the database did not take or return what was asked
         ├── DatabaseUnavailableError  not reachable, locked or full: worth another try   exit 69
+        │   └── DatabaseFullError     the disk of PostgreSQL's server is full            exit 69
         └── StaleAttemptError   a write for a session that has been claimed again since
 
 What is expected to happen (a session that times out, a report that does not validate) is a value in
@@ -171,6 +172,12 @@ class DatabaseUnavailableError(StoreError):
     retryable = True
     operation = "db.connect"
     hint = "Look whether the database runs and its disk has room, then call again; `claudeops doctor` tries it."
+
+
+class DatabaseFullError(DatabaseUnavailableError):
+    """The disk of PostgreSQL's server is full; the same call works once it has room."""
+
+    hint = "Make room on the disk of the database's server: what waits is written then, by itself."
 
 
 class StaleAttemptError(StoreError):

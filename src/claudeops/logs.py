@@ -78,6 +78,8 @@ class LogEvent(ClosedSet):
     DATABASE_MIGRATED = "database_migrated", "the tables were migrated to this version"
     DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
     DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
+    DATABASE_FULL = "database_full", "the disk of the database's server is full; everything that waits is tried again"
+    DATABASE_HAS_ROOM = "database_has_room", "the disk of the database's server has room again; all is written"
     DATABASE_RECOVERED = "database_recovered", "the database answers again"
     DATABASE_REFUSED = "database_refused", "the database refuses a call for good; it is tried again all the same"
     ANNOUNCEMENT_FAILED = (

@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Generic, TypeVar, cast
@@ -16,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseFullError, DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, Logger
 
 T = TypeVar("T")
@@ -164,10 +165,11 @@ class DatabaseTrouble:
     """The failures of one loop's database calls: logs them and says how long to wait before the next try.
 
     Every loop of the daemon treats every database error in this one way: it logs the error, waits longer each time and
-    goes on. A database that is locked or away comes back; one that refuses a statement may have a damaged index, a full
-    sequence or a bug of ours that concerns this loop alone. None of these is worth the running sessions, and a
-    restarted daemon would find the same database. A loop whose own interval is longer than the pause keeps to its
-    interval.
+    goes on. A full disk of the database's server is one condition of all loops of the process: the first that meets it
+    and the last that is over it log it, each other one in its details (debug). A database that is locked or away comes
+    back; one that refuses a statement may have a damaged index, a full sequence or a bug of ours that concerns this
+    loop alone. None of these is worth the running sessions, and a restarted daemon would find the same database. A loop
+    whose own interval is longer than the pause keeps to its interval.
     """
 
     def __init__(self, log: Logger, while_doing: str, *, longest_seconds: float = LONGEST_SECONDS) -> None:
@@ -178,7 +180,12 @@ class DatabaseTrouble:
 
     def failed(self, error: StoreError) -> float:
         """Log a failed call; return how many seconds to wait before the next try."""
-        if isinstance(error, DatabaseUnavailableError):
+        if isinstance(error, DatabaseFullError):
+            if not _without_room:
+                self._log.error(LogEvent.DATABASE_FULL, error=str(error))
+            _without_room.add(self)
+            self._log.debug(LogEvent.DATABASE_UNAVAILABLE, while_doing=self._while_doing, error=str(error))
+        elif isinstance(error, DatabaseUnavailableError):
             self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing=self._while_doing, error=str(error))
         else:
             self._log.critical(LogEvent.DATABASE_REFUSED, while_doing=self._while_doing, error=str(error))
@@ -187,11 +194,25 @@ class DatabaseTrouble:
 
     def over(self) -> None:
         """Note a call that succeeded; log the recovery if the one before had failed."""
-        if self._pause:
-            self._pause = 0.0
+        if not self._pause:
+            return
+        self._pause = 0.0
+        if self not in _without_room:
             self._log.info(LogEvent.DATABASE_RECOVERED, while_doing=self._while_doing)
+            return
+        _without_room.discard(self)
+        self._log.debug(LogEvent.DATABASE_RECOVERED, while_doing=self._while_doing)
+        if not _without_room:
+            self._log.info(LogEvent.DATABASE_HAS_ROOM)
 
 
+def log_unavailable(log: Logger, while_doing: str, error: DatabaseUnavailableError) -> None:
+    """Log a call that is not tried again; in the details (debug) where a loop has logged that the disk is full."""
+    level = log.debug if isinstance(error, DatabaseFullError) and _without_room else log.error
+    level(LogEvent.DATABASE_UNAVAILABLE, while_doing=while_doing, error=str(error))
+
+
+_without_room: Final = weakref.WeakSet[DatabaseTrouble]()  # whose last calls found the disk of the server full
 _here: Final = threading.local()  # ``job``: what this thread does
 _idle: Final = list["_WorkThread"]()  # the last to end is the first to be used again, so that the others may go
 os.register_at_fork(after_in_child=_idle.clear)  # a child has none of these threads

@@ -36,6 +36,7 @@ pytestmark = [
 ASK_MODEL: Final = {"ask_model": {"model": "claude-haiku-4-5"}}
 DISK: Final = "160m"
 CHUNK: Final = 4096  # bytes
+SMALL: Final = {"CLAUDEOPS_DISPATCHER": "local", "CLAUDEOPS_LOG_LEVEL": "debug"}
 
 
 @dataclass
@@ -200,7 +201,7 @@ async def node_on_a_small_disk(tmp_path: Path, disk: Disk) -> AsyncIterator[tupl
     with running_server(data_directory=disk.place / "data", parameters=small) as server:
         database = Database(server.url(server.create()))
         migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path)
-        async for found in watched(tmp_path, server, database, CLAUDEOPS_DISPATCHER="local"):
+        async for found in watched(tmp_path, server, database, **SMALL):
             yield found, server
 
 
@@ -239,7 +240,7 @@ async def node_with_tables_on_a_small_disk(tmp_path: Path, disk: Disk) -> AsyncI
         database = Database(server.url("small"))
         migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path)
         much = random.Random(1).randbytes(40_000).hex()  # noqa: S311 - no secret: what cannot be packed
-        async for found in watched(tmp_path, server, database, summary=much, CLAUDEOPS_DISPATCHER="local"):
+        async for found in watched(tmp_path, server, database, summary=much, **SMALL):
             yield found
 
 
@@ -252,10 +253,14 @@ async def test_a_result_for_which_the_tables_have_no_room_is_written_once_they_h
     node.go()
     await until(lambda: '"while_doing":"finish"' in node.attic.daemon.output.read_text())
     assert node.rows("SELECT status FROM sessions") == [("running",)]
-    assert "could not extend file" in node.attic.daemon.output.read_text()
+    (full,) = node.attic.logged("database_full")
+    assert "the disk of the server of the database" in str(full["error"])
+    assert "could not extend file" in str(full["error"])
+    assert {line["level"] for line in node.attic.logged("database_unavailable")} == {"debug"}
 
     disk.free()
     await until(lambda: bool(node.attic.logged("session_ended")))
+    await until(lambda: bool(node.attic.logged("database_has_room")))
 
     assert node.outcomes == ["success"]
     assert len(node.allowed) == len(set(node.allowed))

@@ -28,8 +28,9 @@ from procrastinate.schema import SchemaManager
 
 from claudeops.dispatch.local import IsUnannounced, LocalDispatcher
 from claudeops.domain.sessions import Trigger
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseFullError, DatabaseUnavailableError, StoreError
 from claudeops.logs import Logger
+from claudeops.store.connection.engines import POSTGRESQL_FULL
 from claudeops.store.connection.job_tables import JobTables
 from claudeops.store.database import Announce, QueuedSession
 from claudeops.tasks import DatabaseTrouble, open_tasks
@@ -266,4 +267,5 @@ def _as_store_error(failure: Exception | None) -> StoreError:
         return failure
     cause = failure and (failure.__cause__ or failure)
     why = (str(cause or "the worker has ended").strip().splitlines() or [type(cause).__name__])[0]
-    return DatabaseUnavailableError(f"no jobs are taken, and sessions of other nodes are found by looking ({why}).")
+    kind = DatabaseFullError if getattr(cause, "sqlstate", None) == POSTGRESQL_FULL else DatabaseUnavailableError
+    return kind(f"no jobs are taken, and sessions of other nodes are found by looking ({why}).")

@@ -20,7 +20,7 @@ from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.schedules.plan import Fire
 from claudeops.domain.sessions import Session, Status, Trigger
 from claudeops.domain.spending.budget import Budgets
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseFullError, DatabaseUnavailableError, StoreError
 from claudeops.store import queue
 from claudeops.store.store import Store
 from claudeops.structs import replace
@@ -363,6 +363,16 @@ async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> 
             await queued(store, wanted(prompt_text="x" * 2_000_000))
 
         assert sqlite.rows("sessions") == []
+
+
+async def test_full_disk_of_the_server_names_that_disk_and_the_remedy(postgresql: Database) -> None:
+    raised = "RAISE EXCEPTION USING ERRCODE = 'disk_full', MESSAGE = 'could not extend file'"
+    async with opened(postgresql) as store:
+        with pytest.raises(DatabaseFullError) as caught:
+            await store.database.write(lambda connection: connection.execute(sa.text(f"DO $$ BEGIN {raised}; END $$")))
+
+    assert str(caught.value).startswith("the disk of the server of the database postgresql")
+    assert str(caught.value).endswith("is full, make room there: the server says: could not extend file.")
 
 
 async def test_database_keeps_what_was_committed_and_checks_references(sqlite: Database) -> None:

@@ -25,11 +25,12 @@ from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import UNCOUNTED, Counting
-from claudeops.errors import StoreError
+from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.model_request import display
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.spend import ModelCalls
 from claudeops.structs import replace
+from claudeops.tasks import DatabaseTrouble
 from claudeops.text.redact import Redactor
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
@@ -229,7 +230,7 @@ class Ledger:
 
     def __init__(self, spending: ModelCalls, log: Logger) -> None:
         self._spending = spending
-        self._log = log
+        self._trouble = DatabaseTrouble(log, "book")
         self._owed: dict[int, CallState] = {}
         self._grown = anyio.Event()
 
@@ -268,7 +269,6 @@ class Ledger:
                 await anyio.sleep(delay)
                 delay = min(delay * 2, RETRY_LONGEST_SECONDS)
                 await self._write_owed()
-            self._log.info(LogEvent.DATABASE_RECOVERED, while_doing="book")
 
     async def _write_owed(self) -> None:
         for state in self.owed:
@@ -281,6 +281,8 @@ class Ledger:
             with anyio.fail_after(BOOK_SECONDS):
                 await self._spending.book_model_call(state)
         except (StoreError, TimeoutError) as error:
-            self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="book", error=str(error))
+            away = error if isinstance(error, DatabaseUnavailableError) else DatabaseUnavailableError(str(error))
+            self._trouble.failed(away)
             return False
+        self._trouble.over()
         return True

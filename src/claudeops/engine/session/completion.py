@@ -33,6 +33,7 @@ from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
 from claudeops.store.queue import Queue
 from claudeops.structs import replace
+from claudeops.tasks import DatabaseTrouble
 
 _Written = TypeVar("_Written")
 
@@ -251,15 +252,14 @@ def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
 
 async def until_written(write: Callable[[], Awaitable[_Written]], *, log: Logger) -> _Written:
     """Write what comes of a session's end, and return what that returns; waits for a database that is away."""
-    delay = RETRY_FIRST_SECONDS
+    delay, trouble = RETRY_FIRST_SECONDS, DatabaseTrouble(log, "finish")
     while True:
         try:
             done = await write()
         except DatabaseUnavailableError as error:
-            log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
+            trouble.failed(error)
         else:
-            if delay > RETRY_FIRST_SECONDS:
-                log.info(LogEvent.DATABASE_RECOVERED, while_doing="finish")
+            trouble.over()
             return done
         await anyio.sleep(delay)
         delay = min(delay * 2, RETRY_LONGEST_SECONDS)

@@ -59,6 +59,7 @@ from claudeops.harness.protocol import (
     Spec,
 )
 from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import log_unavailable
 from claudeops.text.redact import Redactor
 
 DRAIN_SECONDS: Final = 5.0
@@ -247,7 +248,7 @@ class Conversation:
         try:
             await self.context.store.queue.identify(self.gate.session, cli_session_id)
         except DatabaseUnavailableError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="identify", error=str(error))
+            log_unavailable(self.log, "identify", error)
         except StaleAttemptError as error:
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
 

@@ -37,9 +37,9 @@ from claudeops.engine.session_log.reader import open_log
 from claudeops.errors import DatabaseUnavailableError, HarnessError
 from claudeops.formats.network.headers import added_in_words
 from claudeops.harness.protocol import CliCommand, Harness, ModelAccess, Resumed, Spec
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import Logger
 from claudeops.structs import replace
-from claudeops.tasks import open_tasks
+from claudeops.tasks import log_unavailable, open_tasks
 from claudeops.wording.prompt import RESUMED, Prompt, render
 from claudeops.wording.prompt.knowledge import Facts
 from claudeops.wording.prompt.trace import TRACEPARENT, TraceContext, trace_context
@@ -229,7 +229,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
                 root = await self.context.store.records.session(session.root_session_id)
             except DatabaseUnavailableError as error:
                 # A session with a trace of its own is better than no session.
-                self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
+                log_unavailable(self.context.log, "trace", error)
         own = session.cli_session_id or ""
         return trace_context(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
 

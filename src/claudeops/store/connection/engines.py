@@ -19,7 +19,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError, StoreError
+from claudeops.errors import (
+    ConfigurationError,
+    DatabaseFullError,
+    DatabaseUnavailableError,
+    ErrorKind,
+    MissingInputError,
+    StoreError,
+)
 from claudeops.files import is_there
 
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
@@ -58,6 +65,9 @@ _POSTGRESQL_OPTIONS: Final = {
 # SQLSTATE classes: connection, rollback (deadlock), resources (disk full), object not in the required state (lock
 # timeout), operator intervention (shutdown, statement timeout), system; and a server that has become read-only.
 _POSTGRESQL_UNAVAILABLE: Final = ("08", "40", "53", "55", "57", "58", "25006")
+
+POSTGRESQL_FULL: Final = "53100"
+"""SQLSTATE of a statement for which the server's disk has no room."""
 
 _SQLITE_UNAVAILABLE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _SQLITE_UNAVAILABLE_TOO: Final = ("SQLITE_READONLY", "SQLITE_PROTOCOL", "SQLITE_NOMEM", "SQLITE_PERM")
@@ -198,6 +208,12 @@ def border(url: URL) -> Iterator[None]:
                 target=shown(url),
             ) from error.orig
         sentence = f"the database {shown(url)} {_driver_message(error, url)}"
+        if getattr(error.orig, "sqlstate", None) == POSTGRESQL_FULL:
+            raise DatabaseFullError(
+                f"the disk of the server of the database {shown(url)} is full, make room there: the server "
+                f"{_driver_message(error, url)}.",
+                target=shown(url),
+            ) from error.orig
         if _may_pass(error):
             raise DatabaseUnavailableError(
                 f"{sentence}; the same call may work later.", target=shown(url)

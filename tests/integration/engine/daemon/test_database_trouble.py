@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -24,15 +25,16 @@ from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.recovery.recovery import SessionRecovery
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import DatabaseFullError, DatabaseUnavailableError, StoreError
 from claudeops.structs import replace
-from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
+from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble, log_unavailable
 from support.estate import Estate, deliver, look, report
 from support.store_values import ending
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+FULL = DatabaseFullError("the disk of the server of the database is full, make room there.")
 AWAY = DatabaseUnavailableError("the database is locked.")
 DAMAGED = StoreError("the database says: database disk image is malformed.")
 
@@ -177,6 +179,42 @@ async def test_a_loop_survives_a_database_that_fails_and_does_its_work_when_that
     assert len(failures) == 1, told
     if loop is not upkeep:
         assert {line["level"] for line in failures} == {"error" if error is AWAY else "critical"}
+
+
+def test_full_disk_of_the_server_is_one_line_of_all_loops_and_one_when_the_last_has_written() -> None:
+    logged = io.StringIO()
+    logs.configure(level="debug", fmt="json", stream=logged, redact=str)
+    log = logs.get_logger()
+    first, second = DatabaseTrouble(log, "leases"), DatabaseTrouble(log, "alerts")
+
+    def lines(level: str) -> list[str]:
+        told = [json.loads(line) for line in logged.getvalue().splitlines()]
+        return [line["event"] for line in told if line["level"] == level]
+
+    for _ in range(2):  # it may fill up again
+        logged.truncate(logged.seek(0))
+        for trouble in (first, second, first):
+            trouble.failed(FULL)
+        log_unavailable(log, "trace", FULL)
+        assert (lines("error"), lines("debug")) == (["database_full"], ["database_unavailable"] * 4)
+        first.over()
+        assert lines("info") == []
+        second.over()
+        second.over()
+        assert lines("info") == ["database_has_room"]
+        assert lines("debug")[4:] == ["database_recovered"] * 2
+    log_unavailable(log, "trace", FULL)
+    assert lines("error") == ["database_full", "database_unavailable"]
+
+
+def test_loop_that_is_gone_keeps_no_disk_full() -> None:
+    logged = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=logged, redact=str)
+    for _ in range(2):
+        DatabaseTrouble(logs.get_logger(), "a role that is lost").failed(FULL)
+        gc.collect()
+
+    assert logged.getvalue().count('"database_full"') == 2
 
 
 def test_pauses_grow_to_a_bound_and_begin_anew_after_a_call_that_was_well() -> None:
