@@ -30,8 +30,8 @@ SLACK: Final = 3
 
 NOT_LOADED: Final = frozenset(
     {
-        *("alembic", "apprise", "cryptography", "dns", "jinja2", "mako", "prometheus_client", "psycopg"),
-        *("python_multipart", "rich", "wsgiref"),
+        *("alembic", "apprise", "cryptography", "dns", "jinja2", "jsonschema", "mako", "prometheus_client", "psycopg"),
+        *("python_multipart", "referencing", "rich", "rpds", "wsgiref"),
         *("slack_sdk", "sqlalchemy.dialects.postgresql", "starlette.routing", "structlog", "yaml"),
     }
 )

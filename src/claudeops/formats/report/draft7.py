@@ -7,15 +7,12 @@ keep busy for minutes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 from jsonschema import Draft7Validator, FormatChecker, SchemaError, ValidationError, validators
 
+from claudeops.formats.report.plain_schema import sentence, sentences
 from claudeops.text import regex
-
-_MOST_ERRORS: Final = 8  # sentences about one candidate; a model corrects no more at a time
-_SENTENCE_LENGTH: Final = 240  # characters
 
 
 class Draft7:
@@ -28,7 +25,7 @@ class Draft7:
 
     def errors(self, candidate: object) -> tuple[str, ...]:
         """Return the sentences of `ReportSchema.errors`; raises what a hostile candidate makes the library raise."""
-        return tuple(_sentence(error) for error in islice(self._validator.iter_errors(candidate), _MOST_ERRORS))
+        return sentences((error.json_path, error.message) for error in self._validator.iter_errors(candidate))
 
 
 def fault_of(schema: Mapping[str, object]) -> str:
@@ -40,7 +37,7 @@ def fault_of(schema: Mapping[str, object]) -> str:
         Draft7Validator.check_schema(schema, format_checker=_EXPRESSIONS)
     except SchemaError as error:
         why = f" of google-re2: {error.cause}" if isinstance(error.cause, regex.ExpressionError) else ""
-        return f"{_sentence(error)}{why}"
+        return f"{sentence(error.json_path, error.message)}{why}"
     return ""
 
 
@@ -85,9 +82,3 @@ _Validator: Final = validators.extend(  # type: ignore[no-untyped-call]
 )
 _EXPRESSIONS: Final = FormatChecker(formats=())
 _EXPRESSIONS.checks("regex", raises=regex.ExpressionError)(_is_expression)
-
-
-def _sentence(error: ValidationError | SchemaError) -> str:
-    """Return path and message in one line, cut, because the message repeats a value of any length."""
-    sentence = " ".join(f"{error.json_path}: {error.message}".split())
-    return sentence if len(sentence) <= _SENTENCE_LENGTH else sentence[: _SENTENCE_LENGTH - 1] + "…"

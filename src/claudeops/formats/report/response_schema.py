@@ -1,4 +1,7 @@
-"""The response schema: the operator's file, or the one that ships; checked once, compiled for the first report."""
+"""The response schema: the operator's file, or the one that ships; checked once, compiled for the first report.
+
+Reports are validated without jsonschema as long as the one that ships is used.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from claudeops.formats.report.draft7 import Draft7
+    from claudeops.formats.report.plain_schema import PlainSchema
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses a single argument of 128 KiB
@@ -32,9 +36,10 @@ _REFUSED: Final = {
 class ReportSchema:
     """The JSON Schema (draft-07) that reports are validated against."""
 
-    def __init__(self, schema: Mapping[str, object], minified: str) -> None:
+    def __init__(self, schema: Mapping[str, object], minified: str, *, ships: bool = False) -> None:
         self.shape = schema
         self._minified = minified
+        self._ships = ships
 
     @classmethod
     def load(cls, text: str) -> ReportSchema:
@@ -47,8 +52,9 @@ class ReportSchema:
         dialect = schema.get("$schema", _DRAFT_7)
         if not isinstance(dialect, str) or dialect.rstrip("#") != _DRAFT_7:
             raise ValueError(f'the response schema must be draft-07: set $schema to "{_DRAFT_7}#"')
+        ships = is_shipped(text)
         try:
-            fault = "" if is_shipped(text) else _fault_of(schema)
+            fault = "" if ships else _fault_of(schema)
             if fault:
                 raise ValueError(f"the response schema is not a draft-07 schema: {fault}")
             _refuse_keywords(schema)
@@ -61,7 +67,7 @@ class ReportSchema:
             raise ValueError(
                 f"the response schema has {len(minified)} bytes; the command line takes {_ARGUMENT_LIMIT}: shorten it"
             )
-        return cls(schema, minified)
+        return cls(schema, minified, ships=ships)
 
     @property
     def minified(self) -> str:
@@ -69,8 +75,12 @@ class ReportSchema:
         return self._minified
 
     @cached_property
-    def compiled(self) -> Draft7:
-        """The schema as the library has it; the first look imports that."""
+    def compiled(self) -> Draft7 | PlainSchema:
+        """The schema as reports are validated against it; the first look at an operator's imports jsonschema."""
+        if self._ships:
+            from claudeops.formats.report.plain_schema import PlainSchema  # noqa: PLC0415 - the trial waits for none
+
+            return PlainSchema(self.shape)
         from claudeops.formats.report.draft7 import Draft7  # noqa: PLC0415 - see there
 
         return Draft7(self.shape)

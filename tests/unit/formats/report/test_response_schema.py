@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from claudeops.formats.report.draft7 import fault_of
+from claudeops.formats.report.draft7 import Draft7, fault_of
 from claudeops.formats.report.extraction import ReportSchema
+from claudeops.formats.report.plain_schema import PlainSchema
 from claudeops.formats.report.response_schema import is_shipped
 from claudeops.settings.files import SCHEMA_FILE, packaged
 from support.reports import ALARM, HEALTHY, SCHEMA, SCHEMA_TEXT, changed, found
@@ -177,15 +180,69 @@ def test_a_copy_of_it_that_was_edited_is_checked() -> None:
         ReportSchema.load(shipped.replace('"type": "object"', '"type": "objekt"'))
 
 
-def test_a_start_with_the_schema_that_ships_does_without_the_library() -> None:
+def test_reports_are_validated_without_the_library_as_long_as_the_schema_is_the_one_that_ships() -> None:
     code = (
         "import pathlib, sys\n"
         "from claudeops.formats.report.extraction import ReportSchema\n"
         "from claudeops.settings.files import load_schema\n"
         "schema = ReportSchema.load(load_schema(None, root=pathlib.Path('/nowhere'))[1])\n"
-        "assert 'jsonschema' not in sys.modules\n"
         "assert schema.errors({}) != ()\n"
+        "assert 'jsonschema' not in sys.modules\n"
+        "assert ReportSchema.load(schema.minified).errors({}) == schema.errors({})\n"
         "assert 'jsonschema' in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FULL = {
+    "summary": "a",
+    "events": [{"level": "info", "service": "a", "message": "b"}],
+    "memories": [{"key": "a", "value": "b", "supersedes": "m1"}],
+    "escalation": {"needed": True, "reason": "a", "context": "b", "failed_checks": ["c"]},
+    "services_checked": [{"name": "a", "status": "down", "detail": "b"}],
+}
+ABSENT = object()
+ODD: tuple[object, ...] = (
+    ABSENT,
+    None,
+    True,
+    0,
+    -1,
+    2.0,
+    2.5,
+    math.inf,
+    "",
+    "\n",
+    "info",
+    "x" * 300,
+    [],
+    [1, ""],
+    [[]],
+    {},
+    {"a": 1},
+)
+
+
+def varied(value: object) -> Iterator[object]:
+    """Yield a value with each of its parts, and itself, replaced by everything odd."""
+    yield from ODD
+    if isinstance(value, dict):
+        for key, part in value.items():
+            rest = {name: other for name, other in value.items() if name != key}
+            yield from (rest if odd is ABSENT else {**value, key: odd} for odd in varied(part))
+    if isinstance(value, list):
+        yield from ([part, odd] for part in value for odd in varied(part) if odd is not ABSENT)
+
+
+def test_the_schema_that_ships_finds_what_the_library_finds_in_its_words() -> None:
+    library = Draft7(SCHEMA.shape)
+    candidates = [FULL, *varied(FULL), dict.fromkeys(FULL, [{}, 1] * 5)]
+    assert len(candidates) > 300
+    for candidate in candidates:
+        assert SCHEMA.errors(candidate) == library.errors(candidate)
+
+
+def test_a_keyword_that_only_the_library_knows_is_not_passed_over() -> None:
+    with pytest.raises(KeyError, match="pattern"):
+        PlainSchema({"properties": {"a": {"items": {"pattern": "x"}}}})
