@@ -40,7 +40,7 @@ from claudeops.store.session_columns import UNCLAIMED, claimed_values, note_life
 from claudeops.store.tables import HEAD
 from claudeops.store.tables.columns import UtcDateTime
 from claudeops.store.tables.daemon import instances, schedule_fires
-from claudeops.store.tables.sessions import sessions
+from claudeops.store.tables.sessions import other_sessions, sessions
 from claudeops.structs import replace
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
@@ -81,11 +81,10 @@ _RUNNING: Final = (
 )
 """How many sessions run, by the rows: of all sites, and of one, which is that of their daemons."""
 
-_AHEAD: Final = sessions.alias("ahead")
 _WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for the end of the one before it
-    select(_AHEAD.c.id)
-    .join(schedule_fires, schedule_fires.c.after_chain == _AHEAD.c.root_session_id)
-    .where(schedule_fires.c.session_id == sessions.c.id, _AHEAD.c.status != Status.ENDED.value)
+    select(other_sessions.c.id)
+    .join(schedule_fires, schedule_fires.c.after_chain == other_sessions.c.root_session_id)
+    .where(schedule_fires.c.session_id == sessions.c.id, other_sessions.c.status != Status.ENDED.value)
 )
 
 

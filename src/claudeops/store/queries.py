@@ -27,7 +27,7 @@ from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 from claudeops.store.tables.base import each_value
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.probes import probes
-from claudeops.store.tables.sessions import cooldown_actions, service_checks, sessions, tool_calls
+from claudeops.store.tables.sessions import cooldown_actions, other_sessions, service_checks, sessions, tool_calls
 from claudeops.structs import replace
 from claudeops.text import casefold_key, clip
 
@@ -98,11 +98,12 @@ _EARLIER_ACTIONS: Final = (
     .where(_BEFORE)
     .order_by(cooldown_actions.c.session_id, cooldown_actions.c.id)
 )
-_ROOT: Final = sessions.alias("root")
 _LAST_CHECK: Final = (
-    select(service_checks.c.status, service_checks.c.checked_at, service_checks.c.session_id, _ROOT.c.started_at)
+    select(
+        service_checks.c.status, service_checks.c.checked_at, service_checks.c.session_id, other_sessions.c.started_at
+    )
     .outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
-    .outerjoin(_ROOT, _ROOT.c.id == sessions.c.root_session_id)
+    .outerjoin(other_sessions, other_sessions.c.id == sessions.c.root_session_id)
     .where(
         service_checks.c.service.in_(bindparam("names", expanding=True)),
         service_checks.c.session_id.is_distinct_from(bindparam("besides")),

@@ -29,16 +29,19 @@ from claudeops.store.session_columns import (
     cancelled_values,
     queued_values,
 )
-from claudeops.store.tables.sessions import sessions
+from claudeops.store.tables.sessions import other_sessions, sessions
 from claudeops.structs import replace
 
 _ADD_SESSION: Final = insert(sessions).returning(*sessions.c)
 
-_PARENT: Final = sessions.alias("parent")
 _INHERIT: Final = (  # a chain belongs to one incident as a whole
     update(sessions)
     .where(sessions.c.id == bindparam("inherits"))
-    .values(incident_id=select(_PARENT.c.incident_id).where(_PARENT.c.id == bindparam("of_parent")).scalar_subquery())
+    .values(
+        incident_id=select(other_sessions.c.incident_id)
+        .where(other_sessions.c.id == bindparam("of_parent"))
+        .scalar_subquery()
+    )
 )
 
 

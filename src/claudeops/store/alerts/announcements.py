@@ -31,7 +31,7 @@ from claudeops.store.alerts.rows import services_of, to_incident
 from claudeops.store.events import raise_event, tell
 from claudeops.store.tables.alerting import incidents, is_unresolved
 from claudeops.store.tables.events import events
-from claudeops.store.tables.sessions import budget_entries, cooldown_actions, sessions
+from claudeops.store.tables.sessions import budget_entries, cooldown_actions, other_sessions, sessions
 from claudeops.structs import replace
 from claudeops.text import join_names, one_line, unique
 from claudeops.wording.notices.texts import (
@@ -54,11 +54,10 @@ _SPENT: Final = (
     .join(sessions, sessions.c.id == budget_entries.c.session_id)
     .where(budget_entries.c.kind == "settled", sessions.c.incident_id.in_(bindparam("incidents", expanding=True)))
 )
-_OTHERS: Final = sessions.alias("others")
 _SPENT_BY_CHAIN: Final = (
     select(func.sum(budget_entries.c.amount_usd))
-    .join(_OTHERS, _OTHERS.c.id == budget_entries.c.session_id)
-    .join(sessions, sessions.c.root_session_id == _OTHERS.c.root_session_id)
+    .join(other_sessions, other_sessions.c.id == budget_entries.c.session_id)
+    .join(sessions, sessions.c.root_session_id == other_sessions.c.root_session_id)
     .where(budget_entries.c.kind == "settled", sessions.c.id == bindparam("session"))
 )
 _DONE: Final = (

@@ -213,6 +213,9 @@ sessions: Final = table(
     comment="One CLI process at one tier. A row is queued, spawned once, and ends; a retry is a new row.",
 )
 
+other_sessions: Final = sessions.alias("other")
+"""The same rows for statements that compare two of them; one for all such statements, because it holds 140 KiB."""
+
 is_under_way: Final = sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value))
 """The condition that a session has not ended: unlike an inequality, both databases find such rows by an index."""
 
