@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -27,7 +27,6 @@ from claudeops.domain.sessions import Session
 from claudeops.engine.alerts.worker import AlertWorker
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
-from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseRenewal
 from claudeops.engine.daemon.liveness import STATUS_FILE
@@ -42,6 +41,9 @@ from claudeops.logs import LogEvent
 from claudeops.store.connection.engines import parse_url, sqlite_file
 from claudeops.store.locks import no_check
 from claudeops.structs import replace
+
+if TYPE_CHECKING:
+    from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing
 
 _MIB: Final = 1024 * 1024
 
@@ -313,6 +315,12 @@ def healthcheck_ping(node: Node) -> HealthcheckPing | None:
     url, proxies = node.settings.upkeep.heartbeat_url, _proxies(node.settings.environment.inherited)
     if url is None:
         return None
+    from claudeops.engine.daemon.healthcheck_ping import (  # noqa: PLC0415 - with an HTTP client of its own
+        HealthcheckPing,
+        pinging,
+        signalling,
+    )
+
     return HealthcheckPing(
         records=node.store.records,
         ping=pinging(url, proxies=proxies),

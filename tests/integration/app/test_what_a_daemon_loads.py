@@ -32,7 +32,7 @@ NOT_LOADED: Final = frozenset(
     {
         *("alembic", "apprise", "cryptography", "dns", "jinja2", "jsonschema", "mako", "prometheus_client", "psycopg"),
         *("python_multipart", "referencing", "rich", "rpds", "wsgiref"),
-        *("slack_sdk", "sqlalchemy.dialects.postgresql", "starlette.routing", "structlog", "yaml"),
+        *("slack_sdk", "sqlalchemy.dialects.postgresql", "starlette.routing", "structlog", "urllib.request", "yaml"),
     }
 )
 """What is needed once, for some settings, or by processes of their own."""
@@ -137,6 +137,19 @@ def test_the_modules_of_a_daemon_look_for_no_plugins_in_the_files_of_all_install
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "True"]
+
+
+def test_all_statements_of_a_daemon_that_compare_two_sessions_share_one_alias_of_their_table() -> None:
+    program = """if True:
+        import gc
+        import claudeops.app.daemon, claudeops.app.node
+        from sqlalchemy import Alias
+        from claudeops.store.tables.sessions import sessions
+        aliases = [each for each in gc.get_objects() if isinstance(each, Alias) and each.element is sessions]
+        print(sum("c" in vars(alias) for alias in aliases))  # the columns are copied at their first use
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 async def _loaded(root: Path, *, is_new: bool = False, program: str = COUNTING) -> set[str]:

@@ -147,6 +147,7 @@ TYPE_BLOCKS: Final = {
     "claudeops.structs": "the checker reads one function, the interpreter another",
     "claudeops.domain.calls": "grants of docker, which `claudeops health` does without",
     "claudeops.app.start.trial_process": "starts the process before it loads what the process sends",
+    "claudeops.app.daemon": "an HTTP client: a daemon that pings no monitor does without",
     "claudeops.app.node": "what counts for Prometheus: a daemon that does not listen counts nothing",
     "claudeops.app.probes": "what looks: a start does without it, and a daemon without probes for good",
     "claudeops.app.wiring": "SQL: commands that only read the wiring do without",
