@@ -188,9 +188,7 @@ def _spare_pauses(node: Node) -> None:
     What a start has left is never garbage, and is most of what there is to look through. Of the rest all is looked
     through after half a million new objects that were not freed at once, instead of seventy thousand.
     """
-    _ = (
-        node.context.completion.schema.compiled
-    )  # an operator's takes the import of a library, for which no report waits
+    _ = node.context.completion.schema.compiled  # an operator's schema takes the import of a library
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 25)

@@ -124,7 +124,6 @@ async def _look(probe: Probe, settings: Settings, kept: Mapping[str, StoredProbe
     from claudeops.app.probes import looker  # noqa: PLC0415 - as above
     from claudeops.app.start.trial import trying  # noqa: PLC0415 - as above
     from claudeops.engine.cell.look_cell import NO_LOOKS  # noqa: PLC0415 - as above
-    from claudeops.text.redact import Redactor  # noqa: PLC0415 - as above
 
     log, cell, looks = logs.get_logger(), None, NO_LOOKS
     if isinstance(probe.look, CommandLook):
