@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.trials > 1:
         known = [plan for plan in known_plans() if (plan.nodes, plan.database) == (chosen.nodes, kind)]
         plans = [*known, *plans]
-    if chosen.trials >= ENOUGH_TRIALS:
+    if chosen.polite and chosen.trials >= ENOUGH_TRIALS:
         plans = [*map(planned, range(-1, -1 - POLITE_ROUND * POLITE_ROUNDS, -1)), *plans]
     with tempfile.TemporaryDirectory(prefix="kill-matrix-", dir=chosen.directory) as directory:
         let_pass(Path(directory))
@@ -76,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the first trial")
     parser.add_argument("--at-once", type=int, default=4, help="trials at the same time")
     parser.add_argument("--cli", choices=["stand-in", "real"], help="for all trials; else the seeds decide")
+    parser.add_argument(
+        "--no-polite",
+        dest="polite",
+        action="store_false",
+        help="of many trials, when daemons were asked to stop already",
+    )
     parser.add_argument("--nodes", type=int, default=1, help="daemons that share a database")
     kinds = [kind.value for kind in DatabaseKind]
     parser.add_argument("--database", choices=kinds, default="sqlite", help="of several nodes: postgresql, always")

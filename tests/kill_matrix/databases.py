@@ -13,7 +13,10 @@ from typing import Final, Protocol
 import psycopg
 from psycopg.rows import dict_row
 
+from claudeops.dispatch.procrastinate import job_tables
 from claudeops.settings.files import packaged
+from claudeops.store.connection.engines import parse_url
+from claudeops.store.connection.job_tables import migrate_jobs
 from claudeops.store.migrate import migrate
 from claudeops.store.tables.all_tables import metadata
 from support.postgres import Server, running_server
@@ -167,6 +170,8 @@ class Templates:
             urls.append(self.server.url(self._name))
         for url in urls:
             migrate(url, migrations_dir=packaged("migrations"), backup_dir=self.file.parent)
+        if self.server is not None:
+            migrate_jobs(parse_url(self.server.url(self._name)), job_tables())
 
     def copy(self, kind: DatabaseKind, file: Path, *, is_empty: bool) -> TrialDatabase:
         """Return a database for a trial, at ``file`` if it is one; ``is_empty``: the first daemon makes its tables."""

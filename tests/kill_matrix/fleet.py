@@ -122,6 +122,7 @@ class FleetRun:
             trial=self.world.root,
             output=machine.output(self.course.daemons),
             strikes=self.world.plan.strikes,
+            tries=self.world.plan.from_empty,
         )
 
     async def _stop(self, machine: Machine) -> None:

@@ -50,15 +50,26 @@ class Zygote:
         self.ready = anyio.Event()
 
     async def fork(
-        self, *, environment: Mapping[str, str], directory: Path, trial: Path, output: Path, strikes: Sequence[Strike]
+        self,
+        *,
+        environment: Mapping[str, str],
+        directory: Path,
+        trial: Path,
+        output: Path,
+        strikes: Sequence[Strike],
+        tries: bool = True,
     ) -> Daemon:
-        """Start a daemon in ``directory``; its log goes to ``output``, and what strikes it into that of the trial."""
+        """Start a daemon in ``directory``; its log goes to ``output``, and what strikes it into that of the trial.
+
+        It ``tries`` itself what sessions can be run in, or gets what was found once.
+        """
         order = {
             "environment": dict(environment),
             "directory": str(directory),
             "trial": str(trial),
             "output": str(output),
             "strikes": [strike.document() for strike in strikes],
+            "tries": tries,
         }
         async with self._turn:
             answered = anyio.Event()

@@ -12,7 +12,10 @@ from typing import Protocol
 
 import pytest
 
+from claudeops.app.start.trial import surroundings
+from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.scripted_api.requests import Traffic
+from claudeops.settings import load_settings
 from claudeops.structs import replace
 from kill_matrix.command import REFERENCE
 from kill_matrix.course import Course
@@ -38,7 +41,10 @@ from kill_matrix.records import Records
 from kill_matrix.suite import ATTEMPTS, until_struck
 from kill_matrix.tokens import Sums, check_tokens
 from kill_matrix.trial import run_trial
+from kill_matrix.tried import Tried
 from kill_matrix.victims import Victims
+from kill_matrix.world import STAND_IN
+from support.levels import PATH, needs
 
 
 class RunTrial(Protocol):
@@ -85,6 +91,24 @@ def trial(tmp_path: Path, daemons: Zygote, template: Templates) -> RunTrial:
 def test_every_place_is_a_call_that_exists(place: Place) -> None:
     owner, name = find(place.target)
     assert callable(getattr(owner, name))
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.NONE, IsolationLevel.BUBBLEWRAP])
+def test_what_was_tried_for_one_daemon_is_what_another_one_finds(tmp_path: Path, level: IsolationLevel) -> None:
+    needs(level)
+    (tmp_path / "repos" / "estate").mkdir(parents=True)
+    one, other = (
+        {
+            "PATH": PATH,
+            "CLAUDEOPS_STATE_DIR": str(tmp_path / name),
+            "CLAUDEOPS_REPOS_DIR": str(tmp_path / "repos"),
+            "CLAUDEOPS_CLAUDE_BIN": str(STAND_IN),
+            "CLAUDEOPS_ISOLATION": level.value,
+        }
+        for name in ("one", "other")
+    )
+    asking = surroundings(load_settings(other, cwd=Path.cwd()).settings)
+    assert Tried().of(one).seen_from(asking) == Tried().of(other)
 
 
 def test_three_hundred_seeds_in_a_row_strike_at_every_point() -> None:

@@ -95,6 +95,7 @@ class _Run:
             trial=self.world.root,
             output=self.machine.output(self.course.daemons),
             strikes=[] if self.strike is None else [self.strike],
+            tries=self.world.plan.from_empty,
         )
         async with anyio.create_task_group() as tasks:
             if self.strike is not None and self.strike.label is None:

@@ -3,7 +3,8 @@
 Run as a program (``python -m kill_matrix.zygote``). It has one thread and no event loop, so a fork of it is a process
 like any other. Orders come on stdin and reports go to stdout, one JSON document a line:
 
-``{"environment": {...}, "directory": "...", "trial": "...", "output": "...", "strikes": [...]}`` forks a daemon
+``{"environment": {...}, "directory": "...", "trial": "...", "output": "...", "strikes": [...], "tries": false}`` forks
+a daemon, which tries itself what sessions can be run in, or gets what was found once
 ``{"forked": pid}`` answers that; ``{"ended": pid, "status": n}`` tells of its end
 
 The end of stdin kills what is left and ends this process, as the end of its parent does.
@@ -12,6 +13,7 @@ The end of stdin kills what is left and ends this process, as the end of its par
 from __future__ import annotations
 
 import ctypes
+import encodings.idna  # noqa: F401
 import gc
 import json
 import os
@@ -24,18 +26,34 @@ from typing import Final
 
 # Imported here for the daemons, which would do it late, each of them.
 import alembic.command  # noqa: F401
-import anyio._backends._asyncio  # noqa: F401
+import anyio._backends._asyncio
+import anyio._core._subprocesses  # noqa: F401
 import httpcore2  # noqa: F401
+import idna.idnadata  # noqa: F401
+import jsonschema  # noqa: F401
+import markdown_it.main  # noqa: F401
+import procrastinate.builtin_tasks
+import procrastinate.psycopg_connector
+import procrastinate.worker  # noqa: F401
+import psycopg_pool  # noqa: F401
 import truststore  # noqa: F401
+import uvicorn.lifespan.off
 import uvicorn.loops.asyncio  # noqa: F401
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: F401
 
-import claudeops.app.daemon  # noqa: F401
+import claudeops.app.daemon
+import claudeops.dispatch.procrastinate
+import claudeops.engine.cell.git
+import claudeops.engine.cell.network
+import claudeops.engine.daemon.fleet
+import claudeops.formats.report.draft7
+import claudeops.store.connection.job_tables  # noqa: F401
 from claudeops import logs
 from claudeops.cli.run import run_until_stopped
 from claudeops.settings import load_settings
 from kill_matrix.plan import Strike
 from kill_matrix.points import arm
+from kill_matrix.tried import Found, Knowing, Tried
 from kill_matrix.world import STAND_IN
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -56,7 +74,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     daemons: set[int] = set()
-    unread = b""
+    tried, unread = Tried(), b""
     _tell({"ready": os.getpid()})
     while True:
         readable, _, _ = select.select([0, ended], [], [])
@@ -68,7 +86,9 @@ def main() -> None:
                 break
             *orders, unread = (unread + piece).split(b"\n")
             for order in orders:
-                daemons.add(pid := _fork(json.loads(order), ended, wake))
+                asked = json.loads(order)
+                found = None if asked["tries"] else tried.of(asked["environment"])
+                daemons.add(pid := _fork(asked, found, ended, wake))
                 _tell({"forked": pid})
     for pid in daemons:
         os.kill(pid, signal.SIGKILL)
@@ -80,7 +100,7 @@ def _warm_up() -> None:
     logs.configure(level="error", fmt="json", stream=sys.stderr, redact=str)
 
 
-def _fork(order: Mapping[str, object], *ours: int) -> int:
+def _fork(order: Mapping[str, object], found: Found | None, *ours: int) -> int:
     """Return the pid of a new daemon."""
     output = os.open(str(order["output"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     pid = os.fork()
@@ -94,7 +114,7 @@ def _fork(order: Mapping[str, object], *ours: int) -> int:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for descriptor in ours:
             os.close(descriptor)
-        status = _be_a_daemon(order, output)
+        status = _be_a_daemon(order, found, output)
     finally:
         logs.flush()
         sys.stdout.flush()
@@ -102,7 +122,7 @@ def _fork(order: Mapping[str, object], *ours: int) -> int:
         os._exit(status)
 
 
-def _be_a_daemon(order: Mapping[str, object], output: int) -> int:
+def _be_a_daemon(order: Mapping[str, object], found: Found | None, output: int) -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
@@ -117,7 +137,7 @@ def _be_a_daemon(order: Mapping[str, object], output: int) -> int:
     strikes = order["strikes"]
     assert isinstance(strikes, list)
     arm([strike for one in strikes if (strike := Strike.from_document(one))], Path(str(order["trial"])))
-    return int(run_until_stopped())
+    return int(run_until_stopped(None if found is None else Knowing(found).as_process()))
 
 
 def _reap(daemons: set[int]) -> None:
