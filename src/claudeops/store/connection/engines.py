@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import create_engine, event
-from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
+from sqlalchemy.engine import URL, Connection, Dialect, Engine, ExceptionContext, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -29,6 +31,8 @@ from claudeops.errors import (
 )
 from claudeops.files import is_there
 
+T = TypeVar("T")
+
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
 
 _STATEMENT_SECONDS: Final = 15  # how long PostgreSQL may work on one statement
@@ -40,6 +44,10 @@ shorter than any lease, so that it ends none of theirs."""
 
 _IDLE_SECONDS: Final = 60
 """The same for transactions that hold up no writer, or work on rows by themselves: readers, migrations."""
+
+_LATE_SECONDS: Final = 1.0
+"""The driver gives an attempt to connect up within a tenth of this after its time. Later than this a process does that
+alone which stood still itself, by SIGSTOP or with its machine: it did not look whether the server had answered."""
 
 _ISOLATION: Final = "READ COMMITTED"
 """Of transactions that write, whatever the server's default is. They wait for their turn in their first statement: at
@@ -275,8 +283,29 @@ def _engine(
     if sqlite:
         event.listen(engine, "handle_error", _open_anew)
     else:
+        event.listen(engine, "do_connect", _connect)
         event.listen(engine, "connect", _postgresql_session(busy_seconds, statement_seconds, idle_seconds))
     return engine
+
+
+def connected(attempt: Callable[[], T], *, seconds: float, clock: Callable[[], float] = time.monotonic) -> T:
+    """Return what an attempt to connect returns, which may take so long; makes it once more if it was slept through."""
+    began = clock()
+    try:
+        return attempt()
+    except Exception as error:
+        timed_out = type(error).__name__ == "ConnectionTimeout"  # psycopg's, which nobody loads who has SQLite
+        if not timed_out or clock() - began < seconds + _LATE_SECONDS:
+            raise
+    return attempt()
+
+
+def _connect(
+    dialect: Dialect, _: ConnectionPoolEntry, arguments: list[Any], options: dict[str, Any]
+) -> DBAPIConnection:
+    hosts = str(options.get("host", "")).count(",") + 1  # each has its time
+    attempt = partial(dialect.connect, *arguments, **options)
+    return connected(attempt, seconds=hosts * float(options["connect_timeout"]))
 
 
 def _open_anew(context: ExceptionContext) -> None:
