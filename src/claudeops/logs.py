@@ -238,6 +238,10 @@ class LogEvent(ClosedSet):
     # --- the supervisor
     ORDER_TAKEN = "order_taken", "an operator sent the running daemon a command"
     ORDER_LOST = "order_lost", "a command was meant for a daemon that has ended, and is not carried out by this one"
+    SESSIONS_LEFT = (
+        "sessions_left",
+        "the database did not take their ends before a stop; the next daemon does it",
+    )
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; the daemon waits for running sessions"
     # --- the upkeep
     UPKEEP_DONE = "upkeep_done", "what was too old was compressed or removed: how many of each"

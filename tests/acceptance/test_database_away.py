@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from claudeops.cli.reply import Exit
 from support.estate import deliver, look, report
 from support.operating import Daemon, Operator
 from support.stand_in_daemon import stand_in_node, told
@@ -98,3 +99,15 @@ async def test_sessions_stream_on_the_gate_denies_and_results_wait_for_a_databas
     allowed = node.operator.rows("SELECT tool_use_id FROM tool_calls WHERE verdict = 'allow'")
     assert [row["tool_use_id"] for row in allowed] == ["toolu_1"]
     assert told(daemon, "database_recovered")
+
+
+@pytest.mark.long  # a stop takes what it may: the grace of the CLI, and that of the database
+async def test_a_stop_while_the_database_is_away_says_by_its_status_that_a_session_is_left(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        node.script(look("toolu_1"), {"hang": True})
+        async with node.daemon(CLAUDEOPS_STOP_GRACE="1") as daemon:
+            await daemon.until_logged("tool_call_judged")
+            with node.operator.locked():
+                assert await daemon.stop() == Exit.UNAVAILABLE
+        assert told(daemon, "sessions_left")
+        assert [row["status"] for row in node.operator.sessions()] == ["running"]

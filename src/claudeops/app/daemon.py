@@ -78,14 +78,14 @@ class MemoryTrim(SessionListener):
                 await anyio.to_thread.run_sync(self._trim)
 
 
-async def run_daemon(node: Node, shutdown: Shutdown) -> None:
-    """Run chains by the schedule until asked to stop; return after an ordered shutdown."""
+async def run_daemon(node: Node, shutdown: Shutdown) -> bool:
+    """Run chains by the schedule until asked to stop; return whether the ends of all sessions were written by then."""
     file = StatusFile(
         node.settings.places.state_dir / STATUS_FILE, node.owner, node.clock.now(), budgets=node.rules.budgets
     )
     if shutdown.requested.is_set():  # the stop came while the node was being opened
         await _remove(file)  # a daemon that died may have left one
-        return
+        return True
     running = RunningSessions()
     rules = alerts_file(node)
     _count_sources(node, rules)
@@ -132,12 +132,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         _spare_pauses(node)
         await shutdown.requested.wait()
         schedules.pause()
-        node.log.info(LogEvent.DAEMON_STOPPING)
         manager.stopping()
         await status.stop()
-        await _drain(supervisor, node, shutdown)
+        is_done = await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+    return is_done
 
 
 def _status_writer(
@@ -333,7 +333,9 @@ async def _remove(file: StatusFile) -> None:
         await file.remove()
 
 
-async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:
+async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> bool:
+    """Return whether all sessions have ended, by their rows too."""
+    node.log.info(LogEvent.DAEMON_STOPPING)
     async with anyio.create_task_group() as tasks:
 
         async def hurry() -> None:
@@ -341,8 +343,11 @@ async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None
             supervisor.hurry()
 
         tasks.start_soon(hurry)
-        await supervisor.drain(node.settings.timeouts.drain_seconds)
+        left = await supervisor.drain(node.settings.timeouts.drain_seconds)
         tasks.cancel_scope.cancel()
+    if left:
+        node.log.warning(LogEvent.SESSIONS_LEFT, sessions=left)
+    return not left
 
 
 def disk_floor(node: Node, running: RunningSessions) -> DiskFloor:

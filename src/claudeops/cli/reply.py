@@ -69,7 +69,7 @@ class Exit(IntEnum):
     UNAVAILABLE = 69  # the database cannot be reached
     SOFTWARE = 70  # a bug in claudeops
     CANNOT_CREATE = 73  # a file that was asked for, or what is printed, cannot be written
-    TRY_LATER = 75  # parked, paused, or another daemon is in the way
+    TRY_LATER = 75  # parked, paused, another daemon is in the way, or the machine has too much to do
     CONFIGURATION = 78  # a setting, schema, prompt or binary is wrong
     CANCELLED = 124  # a session was stopped, or ran out of time
     BUDGET = 137  # a session ran out of money
@@ -122,10 +122,10 @@ def refused(operation: str, target: str, message: str, *, hint: str = LOOK_AGAIN
 def exit_for(error: ClaudeopsError) -> Exit:
     """Return the exit status with which an error ends a command."""
     match error:
+        case AlreadyRunningError() | NoDaemonError() | ConfigurationError(retryable=True):
+            return Exit.TRY_LATER
         case ConfigurationError() | StoreError(kind=ErrorKind.FILESYSTEM):  # it is no database, or not this user's
             return Exit.CONFIGURATION
-        case AlreadyRunningError() | NoDaemonError():
-            return Exit.TRY_LATER
         case DatabaseUnavailableError():
             return Exit.UNAVAILABLE
         case OutputError():

@@ -36,16 +36,16 @@ def run_until_stopped(trials: TrialProcess | None = None, *, live: bool = False)
         return _refused(error)
     log.info(LogEvent.DAEMON_STARTING)
     try:
-        anyio.run(partial(_daemon, settings, log, trials, live=live))
+        status = anyio.run(partial(_daemon, settings, log, trials, live=live))
     except StoppedError:
-        pass  # as asked
+        status = Exit.OK  # as asked
     except ClaudeopsError as error:
         return _refused(error)
     except ExceptionGroup:
         log.critical(LogEvent.DAEMON_CRASHED, exc_info=True)
         return Exit.SOFTWARE
     log.info(LogEvent.DAEMON_STOPPED)
-    return Exit.OK
+    return status
 
 
 def _refused(error: ClaudeopsError) -> Exit:
@@ -53,7 +53,7 @@ def _refused(error: ClaudeopsError) -> Exit:
     return exit_for(error)
 
 
-async def _daemon(settings: Settings, log: Logger, trials: TrialProcess | None, *, live: bool) -> None:
+async def _daemon(settings: Settings, log: Logger, trials: TrialProcess | None, *, live: bool) -> Exit:
     shutdown, hub = Shutdown(), Hub()
     keep_one_heap()
     # Entered before the node is opened: what it recovers of a dead daemon is printed too.
@@ -74,7 +74,8 @@ async def _daemon(settings: Settings, log: Logger, trials: TrialProcess | None, 
             async with open_node(settings, log=log, hub=hub, shutdown=shutdown, trial=trial) as node:
                 if live:
                     click.echo(_places(settings))
-                await run_daemon(node, shutdown)
+                is_done = await run_daemon(node, shutdown)
+    return Exit.OK if is_done else Exit.UNAVAILABLE
 
 
 def _line_start() -> str:

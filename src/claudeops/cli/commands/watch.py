@@ -21,8 +21,8 @@ def run(*, live: bool) -> int:
     """Run the daemon: it starts chains of sessions by the schedule, and one at its very first start.
 
     The environment alone configures it. SIGTERM or SIGINT at any time drains it; a second one stops it at once.
-    Exit status: 0 stopped as asked, 69 the database cannot be reached, 75 another daemon is in the way, 78 the
-    configuration is wrong.
+    Exit status: 0 stopped as asked, 69 the database cannot be reached, or did not take the ends of all sessions in
+    time for a stop, 75 another daemon is in the way or the CLI has not answered in time, 78 the configuration is wrong.
     """
     from claudeops.app.start.trial_process import begun
 

@@ -19,27 +19,12 @@ as done."""
 VERSION_SECONDS: Final = 20.0
 
 
-def check_version(binary: Path) -> str:
-    """Return the version that ``binary --version`` prints; raises `ConfigurationError` if it is no CLI or too old."""
-    try:
-        # An empty environment, because it needs neither our secrets nor the settings of the operator's own CLI.
-        done = subprocess.run(  # noqa: S603 - the operator's own binary, no shell
-            [binary, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            process_group=0,  # Ctrl-C at the terminal is for us: the binary shall answer before we stop
-            timeout=VERSION_SECONDS,
-            check=False,
-            env={"HOME": "/nonexistent"},
-            text=True,
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI.",
-            kind=ErrorKind.FILESYSTEM,
-            operation="spawn",
-            target=str(binary),
-        ) from error
+def check_version(binary: Path, seconds: float = VERSION_SECONDS) -> str:
+    """Return the version that ``binary --version`` prints; raises `ConfigurationError` if it is no CLI or too old.
+
+    One that is ``retryable`` says no more than that the CLI has not answered in time.
+    """
+    done = _answer(binary, seconds)
     found = re.search(r"\b(\d+)\.(\d+)\.(\d+)\b", done.stdout)
     if done.returncode != 0 or found is None:
         raise ConfigurationError(
@@ -58,3 +43,34 @@ def check_version(binary: Path) -> str:
             target=str(binary),
         )
     return found[0]
+
+
+def _answer(binary: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    try:
+        # An empty environment, because it needs neither our secrets nor the settings of the operator's own CLI.
+        return subprocess.run(  # noqa: S603 - the operator's own binary, no shell
+            [binary, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            process_group=0,  # Ctrl-C at the terminal is for us: the binary shall answer before we stop
+            timeout=seconds,
+            check=False,
+            env={"HOME": "/nonexistent"},
+            text=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigurationError(
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} has not answered to --version within {seconds:g} s: try again when"
+            " the machine has less to do, or name a working claude CLI.",
+            kind=ErrorKind.RUNTIME,
+            retryable=True,
+            operation="spawn",
+            target=str(binary),
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI.",
+            kind=ErrorKind.FILESYSTEM,
+            operation="spawn",
+            target=str(binary),
+        ) from error

@@ -65,6 +65,7 @@ class Supervisor:
     hub: Hub
     redact: Redact
     log: Logger
+    margin_seconds: float = STOP_MARGIN_SECONDS  # for the ends of sessions after a stop's grace
     may_claim: Callable[[], bool] = lambda: True  # False: another daemon may take over from this one at any moment
     chain: int | None = None  # run only this chain (a foreground run); None: everything that is queued
     listeners: Sequence[SessionListener] = ()
@@ -91,10 +92,11 @@ class Supervisor:
                     await self.dispatcher.wait()
             await self._until_idle()
 
-    async def drain(self, timeout_seconds: float) -> None:
+    async def drain(self, timeout_seconds: float) -> Sequence[int]:
         """Claim nothing more, wait for running sessions, then stop the rest politely. Bounded.
 
-        A claim under way is waited for too, because what it takes is a running session. Call `hurry` to cut the wait
+        Returns the ids of those whose ends are not written: the database is away, or has not taken them in time. A
+        claim under way is waited for too, because what it takes is a running session. Call `hurry` to cut the wait
         short.
         """
         self._draining = True
@@ -104,8 +106,9 @@ class Supervisor:
         with anyio.move_on_after(timeout_seconds):
             await self._until_idle()
         self.hurry()
-        with anyio.move_on_after(self.stop_grace_seconds + STOP_MARGIN_SECONDS):
+        with anyio.move_on_after(self.stop_grace_seconds + self.margin_seconds):
             await self._until_idle()
+        return sorted(self.running)
 
     def hurry(self) -> None:
         """Ask every running session to stop now, and those of a claim under way; they end as ``cancelled``."""

@@ -274,6 +274,26 @@ async def test_a_result_waits_for_the_database_to_come_back(estate: Estate) -> N
     assert estate.logged.getvalue().count("database_unavailable") == 2
 
 
+async def test_a_stop_says_whose_ends_the_database_has_not_taken(estate: Estate) -> None:
+    class Away(Queue):
+        """A queue whose database is away."""
+
+        async def finish(self, *_: object, **__: object) -> Finished:
+            raise DatabaseUnavailableError("the database is locked")
+
+    sessions = ScriptedSessions(estate)
+    written, waits = await estate.queue(), await estate.queue()
+    supervisor = estate.supervisor(run_session=leaving_nothing(sessions), margin_seconds=0, stop_grace_seconds=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await sessions.until_started(2)
+        sessions.gates[written.id].set()
+        await until(lambda: estate.row(written.id)["status"] == "ended")
+        supervisor.queue = Away(estate.store.database)
+        assert await supervisor.drain(0) == [waits.id]
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(estate: Estate) -> None:
     sessions = ScriptedSessions(estate)
     root = await estate.queue()
