@@ -336,15 +336,27 @@ async def _remove(file: StatusFile) -> None:
 async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> bool:
     """Return whether all sessions have ended, by their rows too."""
     node.log.info(LogEvent.DAEMON_STOPPING)
+    timeouts = node.settings.timeouts
+    stop_seconds = timeouts.stop_grace_seconds + STOP_MARGIN_SECONDS
+    settling = anyio.CancelScope(deadline=anyio.current_time() + timeouts.drain_seconds + stop_seconds)
     async with anyio.create_task_group() as tasks:
 
         async def hurry() -> None:
             await shutdown.hurried.wait()
             supervisor.hurry()
+            settling.deadline = min(settling.deadline, anyio.current_time() + stop_seconds)
 
         tasks.start_soon(hurry)
-        left = await supervisor.drain(node.settings.timeouts.drain_seconds)
+        async with anyio.create_task_group() as ending:
+
+            async def settle() -> None:
+                with settling:
+                    await node.recovery.settle()
+
+            ending.start_soon(settle)
+            left = await supervisor.drain(timeouts.drain_seconds)
         tasks.cancel_scope.cancel()
+    left = [*left, *node.recovery.unsettled()]
     if left:
         node.log.warning(LogEvent.SESSIONS_LEFT, sessions=left)
     return not left

@@ -69,12 +69,25 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
     )  # size and time of each log when it was last read
     _looks: Threads = msgspec.field(default_factory=lambda: Threads(most=1))
     _outlook: Outlook | None = None  # of the sign of life that showed dead owners
+    _taken: list[Session] = msgspec.field(default_factory=list)  # over, and not yet ended
+    _settling: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    _settled: anyio.Event = msgspec.field(default_factory=anyio.Event)
     _woken: Waiter = msgspec.field(default_factory=lambda: Waiter(longest_seconds=math.inf))
 
     def wake(self, outlook: Outlook) -> None:
         """Have what dead owners left taken over soon, without waiting for it."""
         self._outlook = outlook
         self._woken.wake()
+
+    async def settle(self) -> None:
+        """Take nothing more over, and return when all that was taken over has ended: before `run` is cancelled."""
+        self._settling.set()
+        self._woken.wake()
+        await self._settled.wait()
+
+    def unsettled(self) -> Sequence[int]:
+        """Return the ids of the sessions that were taken over and have not ended."""
+        return [session.id for session in self._taken]
 
     async def sweep(
         self, outlook: Outlook, *, starts: bool = False, digests: Mapping[str, str] = MappingProxyType({})
@@ -159,21 +172,29 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
     async def _sweep_when_woken(self) -> None:
         """Take over when woken. What was taken over and could not be ended is tried again until it is."""
         trouble = DatabaseTrouble(self.context.log, "takeover")
-        taken: list[Session] = []
-        while True:
+        taken = self._taken
+        while taken or not self._settling.is_set():
             try:
-                if self._outlook is not None:
+                if self._outlook is not None and not self._settling.is_set():
                     taken += await self.sweep(self._outlook)
                 while taken:
                     await self.take_up(taken[:1])
                     taken.pop(0)
             except StoreError as error:
-                await anyio.sleep(trouble.failed(error))
+                await self._rest(trouble.failed(error))
             else:
                 trouble.over()
             self._outlook = None  # by now it is old, and the next sign of life brings another one
-            if not taken:
+            if not taken and not self._settling.is_set():
                 await self._woken.pause()
+        self._settled.set()
+
+    async def _rest(self, seconds: float) -> None:
+        if self._taken and self._settling.is_set():
+            await anyio.sleep(seconds)
+            return
+        with anyio.move_on_after(seconds):
+            await self._settling.wait()
 
     async def look_for_logs(self) -> None:
         """Log which of the latest sessions of this machine have no log: their directory is older than the database.

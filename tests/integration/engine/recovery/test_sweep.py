@@ -138,6 +138,36 @@ async def test_what_was_taken_over_and_could_not_be_ended_is_ended_when_the_data
     assert tries == [1, 1]
 
 
+async def test_a_stop_waits_until_what_was_taken_over_has_ended_and_nothing_more_is_taken_over(estate: Estate) -> None:
+    asked, let_go = anyio.Event(), anyio.Event()
+
+    class Slow(Queue):
+        """A queue whose database takes no end before the test lets it."""
+
+        async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+            asked.set()
+            await let_go.wait()
+            return await super().finish(ending, rules=rules)
+
+    await ran(estate, look(), deliver(report()))
+    estate.with_context(store=replace(estate.store, queue=Slow(estate.store.database)))
+    recovery, outlook, _ = await daemon_beside(estate)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(recovery.run)
+        recovery.wake(outlook)
+        await asked.wait()
+        async with anyio.create_task_group() as stopping:
+            stopping.start_soon(recovery.settle)
+            await anyio.wait_all_tasks_blocked()
+            assert (outcomes(estate), recovery.unsettled()) == (["running"], [1])
+            let_go.set()
+        assert (outcomes(estate), recovery.unsettled()) == (["success"], [])
+        recovery.wake(outlook)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+
 async def test_operator_says_how_long_a_session_waits_for_its_log(estate: Estate) -> None:
     await ran(estate, look(), deliver(report()))
     Path(estate.log_path(1)).unlink()
