@@ -155,6 +155,7 @@ class FleetRun:
 
     async def _take_note(self, machine: Machine, daemon: Daemon) -> None:
         del self._daemons[machine]
+        self._wakes.pop(daemon.pid, None)  # it was killed while it stood still
         if daemon.status == -signal.SIGKILL:
             return
         assert daemon.status is not None

@@ -15,7 +15,7 @@ from claudeops.store.verify import verify
 from kill_matrix.course import Course
 from kill_matrix.databases import Row
 from kill_matrix.left import strays_at_last
-from kill_matrix.plan import Cli
+from kill_matrix.plan import Blow, Cli
 from kill_matrix.records import Records
 from kill_matrix.world import BROKEN, HEARD, MODELS, PINGED_AT, WELL, World
 
@@ -29,6 +29,9 @@ _WHERE_OTHERS_WRITE: Final = frozenset({"database_unavailable", "tool_call_unrec
 """Nodes wait 5 s for each other's turn to write: longer than one that stands still has it, and less than the writers of
 a busy machine may take together. What is not recorded then is tried again, or was a no; and so for `daemon.json`, where
 the disk has more to write than it does in 5 s."""
+
+_WHERE_ONE_STANDS_STILL: Final = frozenset({"tool_call_not_judged"})
+"""The bound of a judgement, 10 s, goes on while its daemon stands still for 18 s; the call is then denied."""
 
 
 def check(records: Records, course: Course) -> Iterator[str]:
@@ -73,6 +76,8 @@ def _daemons(records: Records, course: Course) -> Iterator[str]:
         elif status != 0:
             yield f"a daemon that was asked to stop ended with status {status}"
     expected = _TO_BE_EXPECTED | (_WHERE_OTHERS_WRITE if records.world.plan.nodes > 1 else frozenset())
+    if any(strike.blow is Blow.PAUSE for strike in course.plan.strikes):
+        expected |= _WHERE_ONE_STANDS_STILL
     for line in said:
         if line.get("level") not in _QUIET and line.get("event") not in expected:
             yield f"a daemon said {line.get('event') or line.get('text')}: {line.get('error') or ''}"
