@@ -294,7 +294,7 @@ def connected(attempt: Callable[[], T], *, seconds: float, clock: Callable[[], f
     try:
         return attempt()
     except Exception as error:
-        timed_out = type(error).__name__ == "ConnectionTimeout"  # psycopg's, which nobody loads who has SQLite
+        timed_out = type(error).__name__ == "ConnectionTimeout"  # psycopg's, which is not loaded for SQLite
         if not timed_out or clock() - began < seconds + _LATE_SECONDS:
             raise
     return attempt()
