@@ -176,9 +176,11 @@ async def spawn(
             descriptors = {0: theirs_in.fileno(), 1: theirs_out.fileno(), **{each: each for each in given}}
             process = await _process(line, descriptors, cwd=cwd, env=command.env, ahead=ahead)
             own(process.pid)
-    except (OSError, ValueError) as error:
+    except BaseException as error:  # also where the start is cancelled half-way
         for ours in (ours_in, ours_out, ours_life):
             ours.close()
+        if not isinstance(error, OSError | ValueError):
+            raise
         raise SpawnError(f"{command.argv[0]} could not be started: {error}") from error
     finally:
         for theirs in (theirs_in, theirs_out, theirs_life):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 
@@ -171,3 +172,18 @@ def test_the_end_of_processes_is_waited_for_and_no_longer_than_that(nursery: sub
     await_end(tree, 20)
 
     assert not any(still_there(process) for process in tree)  # a zombie, which the nursery is, is not there
+
+
+async def test_a_start_that_is_cancelled_half_way_leaves_no_socket_and_no_process(tmp_path: Path) -> None:
+    def sockets() -> set[str]:
+        here = (str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
+        return {target for target in here if target.startswith("socket:")}
+
+    command, before = CliCommand(argv=("/bin/sleep", "600"), env={}), sockets()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await spawn(command, cwd=tmp_path, mark="")
+
+    assert scope.cancelled_caught
+    assert sockets() <= before
+    assert not [child for child in psutil.Process().children() if child.name() == "sleep"]
