@@ -21,6 +21,7 @@ from claudeops.domain.answers import plain
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.policy_file import in_force
 from claudeops.settings import policy_document
+from claudeops.settings.environ import child_path
 from claudeops.structs import replace
 from support.hostile import TEXTS
 from support.listening import bearer
@@ -75,6 +76,7 @@ async def test_the_page_shows_all_that_the_command_prints(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLAUDEOPS_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("CLAUDEOPS_ISOLATION", "none")
+    monkeypatch.setenv("PATH", child_path({}))  # as the page's, whose settings name none
     await anyio.to_thread.run_sync(partial(print_verdicts, question, as_json=True))
     (printed,) = json.loads(capsys.readouterr().out)["verdicts"]
     assert printed == plain(found)
