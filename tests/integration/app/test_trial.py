@@ -68,9 +68,7 @@ async def test_what_a_process_has_found_is_what_this_one_would_find_and_it_has_e
     assert "git" in {**found.cells, **found.why}
 
 
-async def test_programs_of_another_path_than_the_process_has_are_tried_for_themselves(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_programs_are_looked_for_on_the_path_of_the_settings(settings: Settings, tmp_path: Path) -> None:
     bwrap = shutil.which("bwrap", path=settings.environment.path)
     if bwrap is None:
         pytest.skip("bubblewrap is not installed")

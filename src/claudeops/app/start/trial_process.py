@@ -4,9 +4,6 @@ Run as a program (``python -I -m claudeops.app.start.trial_process``) this is th
 eighty others. In the daemon, which loads itself meanwhile, each of these waits would be followed by one for the
 interpreter. It starts before the daemon is loaded, so what tries is imported where it is called. Its order is a pickle
 on stdin, its answers are two on stdout. It begins nothing more once stdin has ended.
-
-The programs for sessions it tries before its order comes, in the cell that most machines give: it has nothing else to
-do while the daemon reads its settings. What it finds counts if that cell is chosen.
 """
 
 from __future__ import annotations
@@ -15,24 +12,20 @@ import gc
 import os
 import pickle
 import select
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from threading import Event
 from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from claudeops.errors import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
     from claudeops.engine.cell.cell import Cell
-    from claudeops.engine.cell.git import GitCell
     from claudeops.engine.cell.levels import HostContext, Selected
     from claudeops.engine.cell.look_cell import FoundLooks, LookCell
-    from claudeops.engine.cell.network import NetworkCell
 
 TrialProcess: TypeAlias = "subprocess.Popen[bytes]"
 
@@ -133,51 +126,18 @@ def main() -> None:
     from claudeops.engine.cell import git, levels, network  # noqa: F401, PLC0415 - before the order comes
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # sent to all processes of a service: the daemon says when to end
-    with _trying_early() as looks:
-        try:
-            isolation, surroundings = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the daemon
-        except (EOFError, pickle.UnpicklingError):
-            return  # the daemon has ended before it gave one, or in the middle of it
-        try:
-            chosen = levels.choose(isolation, surroundings)
-        except ConfigurationError as error:
-            _say(error)
-            return
-        _say(chosen)
-        if not _is_to_end():
-            _say(looks(chosen.cell, surroundings.path))
-
-
-@contextmanager
-def _trying_early() -> Iterator[Callable[[Cell, str], FoundLooks]]:
-    """Try the programs in bubblewrap beside the block; yield what returns those of the cell that was chosen.
-
-    On leaving the block no program is begun any more, and the last one has ended.
-    """
-    from claudeops.engine.cell.bubblewrap import BubblewrapCell  # noqa: PLC0415 - see above
-    from claudeops.structs import replace  # noqa: PLC0415 - same
-
-    path = ":".join(entry for entry in os.environ.get("PATH", "").split(":") if entry.startswith("/"))
-    program, is_over = shutil.which("bwrap", path=path), Event()
-
-    with ThreadPoolExecutor(1) as beside:
-        early = None if program is None else BubblewrapCell(program=program)
-        found = None if early is None else beside.submit(find_looks, early, path, goes_on=lambda: not is_over.is_set())
-
-        def looks(cell: Cell, its_path: str) -> FoundLooks:
-            known = isinstance(cell, BubblewrapCell) and (cell.program, its_path) == (program, path)
-            if found is None or not known:
-                is_over.set()
-                return find_looks(cell, its_path)
-            tried = found.result()
-            cells = cast("Mapping[str, GitCell | NetworkCell]", tried.cells)
-            inside = cast("BubblewrapCell", cell)
-            return replace(tried, cells={name: replace(each, bubblewrap=inside) for name, each in cells.items()})
-
-        try:
-            yield looks
-        finally:
-            is_over.set()
+    try:
+        isolation, surroundings = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the daemon
+    except (EOFError, pickle.UnpicklingError):
+        return  # the daemon has ended before it gave one, or in the middle of it
+    try:
+        chosen = levels.choose(isolation, surroundings)
+    except ConfigurationError as error:
+        _say(error)
+        return
+    _say(chosen)
+    if not _is_to_end():
+        _say(find_looks(chosen.cell, surroundings.path, goes_on=lambda: not _is_to_end()))
 
 
 def _is_to_end() -> bool:
