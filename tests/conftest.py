@@ -184,7 +184,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose between the daily and the long doses, bring slow files to the front, skip what lacks a PostgreSQL."""
     _choose(config, items)
     items.sort(key=lambda item: _slowness(item.nodeid))  # keeps the order within a folder
-    concerned = [item for item in items if item.get_closest_marker("postgres")]
+    concerned = [item for item in items if _needs_postgresql(item)]
     refusal = _refusal_of_postgresql() if concerned else None
     if refusal:
         for item in concerned:
@@ -213,6 +213,11 @@ def _slowness(nodeid: str) -> int:
     """Return the place of a test's folder: a slow file that begins last keeps everybody waiting at the end."""
     folder = nodeid.removeprefix("tests/").partition("/")[0]
     return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
+
+
+def _needs_postgresql(item: pytest.Item) -> bool:
+    """Return whether a test is marked for PostgreSQL or a fixture of it starts a server, marked or not."""
+    return bool(item.get_closest_marker("postgres")) or "postgres" in getattr(item, "fixturenames", ())
 
 
 def _refusal_of_postgresql() -> str | None:

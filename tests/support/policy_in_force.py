@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+
+import anyio.lowlevel
 
 from claudeops.app.limits import tier_policies
 from claudeops.app.policy import LoadedPolicy, policy_text
@@ -37,6 +39,16 @@ class EndlessExplanation:
         return PolicyJudgement(verdict=Endless()(call, tier=tier, scope=scope))
 
 
+def known(setups: Mapping[int, TierSetup]) -> Callable[[], Awaitable[Mapping[int, TierSetup]]]:
+    """Return the tiers' setups as those of a daemon whose looks are known."""
+
+    async def known_setups() -> Mapping[int, TierSetup]:
+        await anyio.lowlevel.checkpoint()
+        return setups
+
+    return known_setups
+
+
 def policy_in(directory: Path, **given: str) -> LoadedPolicy:
     settings = load_settings({"CLAUDEOPS_STATE_DIR": str(directory / "state"), **given}, cwd=directory).settings
     scope = node_scope(settings, dry_run=False)
@@ -46,7 +58,8 @@ def policy_in(directory: Path, **given: str) -> LoadedPolicy:
     }
     return LoadedPolicy(
         settings=settings,
-        setups=setups,
+        tiers=sorted(setups),
+        setups=known(setups),
         estate=lambda: NO_ESTATE,
         text=policy_text(settings),
         seconds=LONG,

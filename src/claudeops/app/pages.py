@@ -21,6 +21,7 @@ from claudeops.domain.schedules.plan import SchedulePlan
 from claudeops.domain.sessions import LOWEST_TIER, Trigger
 from claudeops.domain.spending.budget import last_midnight
 from claudeops.engine.schedules.runner import ScheduleRunner
+from claudeops.engine.session.context import TierSetup
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
 from claudeops.settings import Settings
 from claudeops.settings.shown import shown
@@ -62,7 +63,8 @@ async def pages_of(node: Node, schedules: ScheduleRunner, *, sources: Callable[[
     estates = node.context.estates
     site.policy = LoadedPolicy(
         settings=node.settings,
-        setups=(await node.session_context()).tiers,
+        tiers=sorted(node.context.tiers),
+        setups=partial(_setups, node),
         estate=lambda: estates.latest,
         text=text,
     )
@@ -83,6 +85,10 @@ async def pages_of(node: Node, schedules: ScheduleRunner, *, sources: Callable[[
         listens=streams.listens,
         close=streams.close,
     )
+
+
+async def _setups(node: Node) -> Mapping[int, TierSetup]:
+    return (await node.session_context()).tiers
 
 
 def site_of(

@@ -50,7 +50,8 @@ class LoadedPolicy:
     """The policy as the daemon has read it."""
 
     settings: Settings
-    setups: Mapping[int, TierSetup]
+    tiers: Sequence[int]  # in order
+    setups: Callable[[], Awaitable[Mapping[int, TierSetup]]]  # a daemon that has just begun waits for its looks
     estate: Callable[[], Estate]
     text: str  # as it was when the daemon has read it
     seconds: float = TRY_SECONDS
@@ -58,31 +59,27 @@ class LoadedPolicy:
     call_seconds: float = _CALL_SECONDS
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one command at a time
 
-    @property
-    def tiers(self) -> Sequence[int]:
-        """The tiers that there are."""
-        return tuple(sorted(self.setups))
-
     async def judged(self, command: str, tier: int) -> TierVerdict | str:
         """Return the verdict on a command at a tier, with what it is based on, or why there is none.
 
         It is judged as the calls of sessions are, in a process that is killed when its time is over.
         """
-        setup = self.setups[tier]
-        workspace = Workspace(self.settings.places.state_dir / "sessions" / _EXAMPLE)
-        process = JudgeProcess(
-            judge=setup.explain_in(workspace, self.estate()), answers=PolicyJudgement, call_seconds=self.seconds
-        )
         call = ToolCall(tool_use_id="test", tool_name="Bash", input={"command": command})
-        try:
-            with anyio.fail_after(self.seconds):
+        with anyio.move_on_after(self.seconds):
+            setup = (await self.setups())[tier]
+            workspace = Workspace(self.settings.places.state_dir / "sessions" / _EXAMPLE)
+            process = JudgeProcess(
+                judge=setup.explain_in(workspace, self.estate()), answers=PolicyJudgement, call_seconds=self.seconds
+            )
+            try:
                 async with self._turn:
                     return tier_verdict(tier, await process.judge_call(call))
-        except (NotJudgedError, TimeoutError):
-            return _BUSY
-        finally:
-            with anyio.CancelScope(shield=True):
-                await process.end()
+            except NotJudgedError:
+                return _BUSY
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await process.end()
+        return _BUSY
 
     async def replay(
         self, text: str, calls: Callable[[int | None], Awaitable[Sequence[RecordedCall]]], count: ReplayCount
@@ -92,9 +89,9 @@ class LoadedPolicy:
         The calls are judged in processes, which are killed when time is over. Raises `ConfigurationError`.
         """
         policy = await _READING.run(partial(policy_of, text), seconds=_READ_SECONDS, what="reading a policy")
-        policies = tier_policies(replace(self.settings, policy=policy))
-        edited = {number: replace(setup, policy=policies[number]) for number, setup in self.setups.items()}
-        async with _judging(self, edited) as judge_edited, _judging(self, self.setups) as judge_in_force:
+        policies, setups = tier_policies(replace(self.settings, policy=policy)), await self.setups()
+        edited = {number: replace(setup, policy=policies[number]) for number, setup in setups.items()}
+        async with _judging(self, edited) as judge_edited, _judging(self, setups) as judge_in_force:
             with anyio.move_on_after(self.replay_seconds):
                 return await _replay(calls, count, edited=judge_edited, in_force=judge_in_force)
         return ReplayBound.TIME

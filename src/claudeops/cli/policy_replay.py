@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from claudeops.cli.policy import estate_or_none, with_policy
 from claudeops.cli.text.layout import Column, Layout, Row, Style, TableCell, count_of, pairs, table
 from claudeops.domain.answers import document
 from claudeops.domain.calls import VerdictKind
+from claudeops.engine.session.context import TierSetup
 from claudeops.policy.replay import PolicyReplay, RecordedCall, ReplayBound, ReplayCount
 from claudeops.settings import Settings
 from claudeops.settings.files import read_text
@@ -48,8 +49,13 @@ def print_replay(file: Path, since: datetime, *, shape: AnswerShape) -> int:
 
 
 async def _replayed(settings: Settings, connection: Connection, text: str, since: datetime) -> PolicyReplay:
-    estate, count = estate_or_none(settings), ReplayCount()
-    policy = LoadedPolicy(settings=settings, setups=tier_setups(settings), estate=lambda: estate, text="")
+    estate, tiers, count = estate_or_none(settings), tier_setups(settings), ReplayCount()
+
+    async def setups() -> Mapping[int, TierSetup]:
+        await anyio.lowlevel.checkpoint()
+        return tiers
+
+    policy = LoadedPolicy(settings=settings, tiers=sorted(tiers), setups=setups, estate=lambda: estate, text="")
 
     async def calls(before: int | None) -> Sequence[RecordedCall]:
         await anyio.lowlevel.checkpoint()

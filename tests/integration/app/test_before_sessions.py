@@ -12,7 +12,7 @@ from support.estate import deliver, look, report
 from support.stand_in_daemon import seconds, stand_in_node, told
 
 
-async def test_a_daemon_is_ready_and_claims_no_session_while_a_program_is_tried(tmp_path: Path) -> None:
+async def test_a_daemon_is_ready_shows_pages_and_claims_no_session_while_a_program_is_tried(tmp_path: Path) -> None:
     """That program is a script, so `ldd` is asked for its libraries, which says nothing before it is let."""
     fifo, programs = tmp_path / "let", tmp_path / "bin"
     os.mkfifo(fifo)
@@ -23,10 +23,11 @@ async def test_a_daemon_is_ready_and_claims_no_session_while_a_program_is_tried(
     async with stand_in_node(tmp_path, is_new=True) as node:
         node.script(look(), deliver(report()))
         path = f"{programs}:{node.operator.environment()['PATH']}"
-        async with node.daemon(PATH=path) as daemon:
+        async with node.daemon(PATH=path, CLAUDEOPS_LISTENER="on", CLAUDEOPS_DASHBOARD_PORT="0") as daemon:
             await daemon.until_logged("daemon_ready")
             if told(daemon, "isolation_chosen")[0]["isolation"] != "bubblewrap":
                 pytest.skip("the programs are tried in bubblewrap alone")
+            await daemon.until_logged("web_ready")
             await node.operator.until("SELECT status FROM sessions", bool)
             before = told(daemon, "looks_chosen")
 

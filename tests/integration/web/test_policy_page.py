@@ -26,7 +26,7 @@ from claudeops.structs import replace
 from support.hostile import TEXTS
 from support.listening import bearer
 from support.paged import SiteDoor, site_door
-from support.policy_in_force import EndlessExplanation, policy_in
+from support.policy_in_force import EndlessExplanation, known, policy_in
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_command_that_is_never_judged_costs_its_process_and_nothing_else
     policy = site.site.policy
     assert isinstance(policy, LoadedPolicy)
     policy.seconds = 0.5
-    policy.setups = {1: replace(policy.setups[1], explain=EndlessExplanation())}
+    policy.setups = known({1: replace((await policy.setups())[1], explain=EndlessExplanation())})
     assert "could not be judged" in await tried(site, "docker ps", 1)
     commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.is_running()]
     assert not [command for command in commands if "judge_process" in command]

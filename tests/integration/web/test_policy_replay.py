@@ -22,7 +22,7 @@ from claudeops.structs import replace
 from support.hostile import MARK, TEXTS
 from support.listening import Answered, bearer, token_for
 from support.paged import SiteDoor, site_door
-from support.policy_in_force import Endless, policy_in
+from support.policy_in_force import Endless, known, policy_in
 from support.store_values import NOW, started, wanted
 from support.stores import Database
 
@@ -179,7 +179,7 @@ async def test_a_replay_whose_time_is_over_ends_and_leaves_no_process(site: Site
     put(database, "docker ps")
     policy = site.site.policy
     assert isinstance(policy, LoadedPolicy)
-    policy.setups = {1: replace(policy.setups[1], judge=Endless())}
+    policy.setups = known({1: replace((await policy.setups())[1], judge=Endless())})
     policy.replay_seconds = 0.5
     answer = await send(site, WITHOUT_DF)
     assert (answer.json["replayed"], answer.json["bound"]) == (0, "time")
@@ -192,7 +192,7 @@ async def test_a_call_of_a_tier_that_is_gone_is_not_judged(site: SiteDoor, datab
     put(database, "docker ps")
     policy = site.site.policy
     assert isinstance(policy, LoadedPolicy)
-    policy.setups = {2: policy.setups[2]}
+    policy.setups = known({2: (await policy.setups())[2]})
     assert counts(await send(site, WITHOUT_DF)) == {"not_judged": 1}
 
 

@@ -1,6 +1,6 @@
 """Schemas of the few keywords that the one that ships needs, and the sentences about what does not fit a schema.
 
-jsonschema and what it imports would hold 3 MiB of a daemon for as long as it lives. What this says of a candidate is
+jsonschema and what it imports would hold 2 MiB of a daemon for as long as it lives. What this says of a candidate is
 what that library says of it, in its words and its order; a test compares them.
 """
 
