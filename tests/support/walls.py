@@ -268,7 +268,7 @@ WALLS: Final = (
     Wall(
         what="settings of the kernel, control groups, devices",
         promises=(CLOSED, CLOSED, AS_DAEMON),
-        held_by="covers in `/proc`, no `/sys`, a `/dev` of its own; permissions",
+        held_by="a read-only `/proc`, no `/sys`, a `/dev` of its own; permissions",
         not_held="",
         tries=lambda _: {
             **{f"setting {name}": ("writable", f"/proc/sys/{name}") for name in KERNELS_FILES},

@@ -28,7 +28,7 @@ from claudeops.engine.cell.cell import (
     SandboxSpec,
     file_bytes,
     limits_as_text,
-    proc_covers,
+    own_proc,
     processes_by_user,
 )
 from claudeops.engine.cell.cgroups import ControlGroup
@@ -178,7 +178,7 @@ class BubblewrapCell(msgspec.Struct, frozen=True, kw_only=True):
             *_ALWAYS,
             *(("--unshare-net",) if self.has_network and own is None else ()),
             *_shown_by(mounts),
-            *("--proc", "/proc", *proc_covers(nothing)),
+            *own_proc(nothing),
             *("--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
             *_sealed(mounts),
             *("--chdir", str(spec.workspace.workdir)),

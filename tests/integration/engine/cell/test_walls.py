@@ -162,6 +162,24 @@ def test_a_session_changes_nothing_of_what_it_has_a_copy_of(tmp_path: Path) -> N
     assert lines == ["True 0o100444", "['EACCES', 'EROFS', 'EROFS']"]
 
 
+PROC = """
+import os
+seen, writable = 0, []
+for place, _, names in os.walk("/proc"):
+    for name in names:
+        seen += 1
+        path = os.path.join(place, name)
+        if not os.path.islink(path) and os.access(path, os.W_OK):
+            writable.append(path)
+print(seen > 1000, writable[:5])
+"""
+
+
+def test_a_session_writes_nothing_in_proc_not_even_of_its_own(tmp_path: Path) -> None:
+    """Its user is the daemon's, root here: root may write files of the kernel's."""
+    assert run(IsolationLevel.BUBBLEWRAP, tmp_path, PROC) == "True []\n"
+
+
 def test_where_the_kernel_makes_no_namespaces_the_level_says_so_and_is_passed_over(tmp_path: Path) -> None:
     needs(IsolationLevel.BUBBLEWRAP)
     limited = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
