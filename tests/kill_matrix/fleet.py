@@ -23,7 +23,7 @@ import psutil
 from claudeops.errors import DatabaseUnavailableError
 from kill_matrix.course import Course, has_ended
 from kill_matrix.forks import Daemon, Zygote
-from kill_matrix.left import left_behind, left_beside
+from kill_matrix.left import left_behind, left_beside, was_ready
 from kill_matrix.plan import Blow, Strike
 from kill_matrix.points import claim, dealt
 from kill_matrix.victims import session_processes
@@ -132,6 +132,13 @@ class FleetRun:
         daemon.signal(signal.SIGTERM)
         await until(partial(self._has_ended, daemon), math.inf)
         await self._take_note(machine, daemon)
+        if self._stops and daemon.status == -signal.SIGKILL:  # struck at the very end, when all seemed to be at rest
+            await self._start(machine)
+            await until(partial(self._is_ready, machine))
+            await self._stop(machine)
+
+    def _is_ready(self, machine: Machine) -> bool:
+        return self._daemons[machine].status is not None or was_ready(machine)
 
     async def _look_after(self) -> None:
         """Let the next daemons follow those that have ended, and let those go on that stood still for long enough."""

@@ -74,11 +74,11 @@ def left_beside(world: World, machine: Machine, pid: int) -> Iterator[str]:
     """Yield what is left of a daemon that has ended with status 0 while those of other nodes live, or are dead."""
     yield from _status_file(machine, pid)
     yield from _held(world, {**_HELD_BESIDE, "the daemon {} is on record as one that runs": _OF_PID.format(pid)})
-    if _was_ready(machine):  # else what a killed one has left there may be there still
+    if was_ready(machine):  # else what a killed one has left there may be there still
         yield from _on_machine(machine)
 
 
-def _was_ready(machine: Machine) -> bool:
+def was_ready(machine: Machine) -> bool:
     """Tell whether a node's newest daemon has come to the end of its start."""
     newest = max(machine.root.glob("daemon-*.log"), key=lambda output: int(output.stem.rpartition("-")[2]))
     return '"daemon_ready"' in newest.read_text(encoding="utf-8", errors="replace")

@@ -33,7 +33,7 @@ from claudeops.logs import Logger
 from claudeops.store.connection.engines import POSTGRESQL_FULL
 from claudeops.store.connection.job_tables import JobTables
 from claudeops.store.database import Announce, QueuedSession
-from claudeops.tasks import DatabaseTrouble, open_tasks
+from claudeops.tasks import DatabaseTrouble
 
 TASK: Final = "claudeops.session_queued"
 NAME: Final = "claudeops-jobs"
@@ -151,21 +151,20 @@ class JobDispatcher(LocalDispatcher):
         """Take jobs until something fails, then end all that was begun; return what has failed."""
         connector = self._connector
         connector.failed, connector.failure = anyio.Event(), None
-        worker: asyncio.Task[None] | None = None
+        begun: list[asyncio.Task[None]] = []
         try:
             await self._app.open_async()
             # Not in a task group: a worker ends in order after the first cancellation, and in disorder after the
-            # second, which a task group sends at once.
-            worker = asyncio.create_task(self._work())  # noqa: TID251 - ended below, always
-            async with open_tasks() as tasks:
-                tasks.start_soon(self._sweep, is_unannounced)
-                await connector.failed.wait()
-                tasks.cancel_scope.cancel()
+            # second, which a task group sends at once. So does a statement, whose connection is then dropped.
+            works = (self._work(), self._sweep(is_unannounced))
+            begun.extend(asyncio.create_task(work) for work in works)  # noqa: TID251 - ended below, always
+            await connector.failed.wait()
         except Exception as error:  # noqa: BLE001 - the pool raises its own; no fault of a library ends the daemon
             connector.fail(error)
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(worker)
+                for task in reversed(begun):
+                    await _end(task)
                 with anyio.move_on_after(_STOP_SECONDS), suppress(Exception):
                     await self._app.close_async()
         return _as_store_error(connector.failure)
@@ -201,7 +200,7 @@ class JobDispatcher(LocalDispatcher):
                         await self._app.configure_task(TASK, queue=queue).defer_async()
                 await anyio.sleep(self._sweep_seconds)
                 self._trouble.over()  # the worker has lived for so long
-        except (ConnectorException, StoreError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._connector.fail(error)
 
 
@@ -253,13 +252,13 @@ async def _commit_each_statement(connection: Any) -> None:
     await connection.set_autocommit(True)
 
 
-async def _end(worker: asyncio.Task[None] | None) -> None:
-    """End a worker: in order, so that its jobs are finished and its row is gone, or else at once."""
+async def _end(task: asyncio.Task[None]) -> None:
+    """End a task: in order, so that a worker's jobs are finished and its row is gone, or else at once."""
     for _ in range(2):
-        if worker is None or worker.done():
+        if task.done():
             return
-        worker.cancel()
-        await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+        task.cancel()
+        await asyncio.wait({task}, timeout=_STOP_SECONDS)
 
 
 def _as_store_error(failure: Exception | None) -> StoreError:

@@ -391,7 +391,7 @@ async def test_a_worker_that_fails_is_begun_anew_and_says_so_without_an_address(
     lines = [json.loads(line) for line in logged.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["database_unavailable", "database_recovered"]
     assert {line["while_doing"] for line in lines} == {"jobs"}
-    assert 'relation "procrastinate_jobs" does not exist' in lines[0]["error"]
+    assert '"procrastinate_jobs" does not exist' in lines[0]["error"]
     assert str(postgres.directory) not in logged.getvalue()
 
 
