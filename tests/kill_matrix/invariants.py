@@ -30,8 +30,9 @@ _WHERE_OTHERS_WRITE: Final = frozenset({"database_unavailable", "tool_call_unrec
 a busy machine may take together. What is not recorded then is tried again, or was a no; and so for `daemon.json`, where
 the disk has more to write than it does in 5 s."""
 
-_WHERE_ONE_STANDS_STILL: Final = frozenset({"tool_call_not_judged"})
-"""The bound of a judgement, 10 s, goes on while its daemon stands still for 18 s; the call is then denied."""
+_WHERE_ONE_STANDS_STILL: Final = frozenset({"tool_call_not_judged", "schedule_fire_failed"})
+"""The bound of a judgement, 10 s, goes on while its daemon stands still for 18 s; the call is then denied. A fire whose
+transaction PostgreSQL has ended meanwhile, after 3 s, is tried again."""
 
 
 def check(records: Records, course: Course) -> Iterator[str]:
