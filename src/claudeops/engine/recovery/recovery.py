@@ -13,6 +13,7 @@ session only, and never the start of the daemon.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -267,7 +268,9 @@ class SessionRecovery(msgspec.Struct, kw_only=True):
                 self.context.hub.publish(session_ended(session, read.ending, finished))
                 self.context.counts.ended(session, read.ending, finished)
                 return
-        await self._mark_lost(session, read, log)
+        # It is ended already where the database was away, in a try before, between this end and what follows.
+        with contextlib.suppress(StaleAttemptError):
+            await self._mark_lost(session, read, log)
         if isinstance(read, LogRead):
             await self._backfill(session, read.ending)  # how far it came; an incomplete log has no report and no cost
 

@@ -19,7 +19,7 @@ from claudeops.domain.sessions import Ending, Finished, Outcome, Session
 from claudeops.engine.cell.workspace import Workspace, workspace_name
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.recovery.replay import read_log
-from claudeops.errors import StoreError
+from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.formats.stream import Malformed, StreamEvent, StreamFrame, Transcript
 from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
@@ -332,6 +332,36 @@ async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_
     rows = estate.rows("SELECT status, outcome FROM sessions WHERE id <= 3 ORDER BY id")
     assert [row["outcome"] or row["status"] for row in rows] == ["running", "success", "lost"]
     assert estate.logged.getvalue().count('"session_end_refused"') >= 2
+
+
+async def test_a_database_that_goes_away_behind_a_loss_costs_nothing_of_what_the_log_shows(estate: Estate) -> None:
+    class Away(store_recovery.Recovery):
+        """Its database is away once, when a loss is written and what the log shows is not."""
+
+        is_away = True
+
+        async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
+            if self.is_away:
+                self.is_away = False
+                raise DatabaseUnavailableError("the database is away; the same call may work later.")
+            return await super().backfill(ending)
+
+    await ran(estate, look(), deliver(report()))
+    path = Path(estate.log_path(1))
+    path.write_bytes(path.read_bytes()[:-40])
+    estate.with_context(store=replace(estate.store, recovery=Away(estate.store.database)))
+    recovery, left = SessionRecovery(context=estate.context), await orphans(estate)
+
+    with pytest.raises(DatabaseUnavailableError):
+        await recovery.take_up(left)
+    before = estate.row(1)
+    await recovery.take_up(left)
+
+    row = estate.row(1)
+    assert (before["outcome"], row["outcome"]) == ("lost", "lost")
+    assert {name for name in row if row[name] != before[name]} >= {"unknown_frames"}
+    assert "session_end_refused" not in estate.logged.getvalue()
+    assert len(estate.rows("SELECT id FROM sessions")) == 2  # and the same look once more
 
 
 # --- the log turns up later ---------------------------------------------------------------------------
