@@ -23,7 +23,7 @@ from claudeops.domain.sessions import Session, Status
 from claudeops.errors import StaleAttemptError
 from claudeops.policy.audit import link, seal, tombstone_hash
 from claudeops.policy.grants import NO_LONGER_APPROVED, GrantedVerdict, grant, under_repair
-from claudeops.store import queries
+from claudeops.store import action_ledger, queries
 from claudeops.store.acts.services import in_other_hands, take_services
 from claudeops.store.approvals import use_approval
 from claudeops.store.database import Database
@@ -182,7 +182,7 @@ def _granted(
         verdict,
         session=session,
         findings=queries.findings(connection, session),
-        ledger=queries.ledger(connection, rules, now),
+        ledger=action_ledger.counted(connection, rules, now),
         rules=rules,
         now=now,
     )

@@ -33,7 +33,7 @@ from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.errors import StaleAttemptError
 from claudeops.policy.audit import seal
-from claudeops.store import changes, holds, queries, spend
+from claudeops.store import action_ledger, changes, holds, queries, spend
 from claudeops.store.alerts.announcements import Noted, goes_on, left
 from claudeops.store.alerts.incidents import note_end
 from claudeops.store.approvals import close_approvals
@@ -249,9 +249,9 @@ def end_facts(
     healthy = healthy_services(report) if there.counted_actions else ()  # else there is no counter to clear
     return EndFacts(
         session=session,
-        ledger=queries.ledger(connection, rules, ending.ended_at) if there.counted_actions else (),
+        ledger=action_ledger.counted(connection, rules, ending.ended_at) if there.counted_actions else (),
         shelf=shelf(connection, session, report),
-        reservations=queries.reservations(connection, session.id) if there.own_actions else (),
+        reservations=action_ledger.reservations(connection, session.id) if there.own_actions else (),
         last_seen=_last_seen(connection, session, healthy, names, sights),
         chain_started_at=there.chain_started_at,
         before=queries.background(connection, session, rules.other_names, there=there),

@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, exists, false, func, not_, select
 
-from claudeops.domain.actions import NO_RESULT_SEEN, TOO_LATE, PastAction
+from claudeops.domain.actions import TOO_LATE
 from claudeops.domain.chains import escalation
 from claudeops.domain.chains.consequences import NO_WITNESSES, LastSeen
-from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.estate.service_names import counted_by
 from claudeops.domain.probes.probe import ProbeSight, ProbeState
 from claudeops.domain.report import evidence
@@ -22,13 +21,12 @@ from claudeops.domain.report.evidence import Background, ChainCause, KnownServic
 from claudeops.domain.report.report import ServiceStatus
 from claudeops.domain.sessions import Session, Trigger
 from claudeops.policy import grants
-from claudeops.store.rows import TableRow, to_handover, to_names, to_past_action, to_past_check, to_session
+from claudeops.store.rows import TableRow, to_handover, to_names, to_past_check, to_session
 from claudeops.store.tables.alerting import alerts, incidents, is_unresolved
 from claudeops.store.tables.base import each_value
 from claudeops.store.tables.daemon import instances
 from claudeops.store.tables.probes import probes
 from claudeops.store.tables.sessions import cooldown_actions, other_sessions, service_checks, sessions, tool_calls
-from claudeops.structs import replace
 from claudeops.text import casefold_key, clip
 
 
@@ -43,9 +41,6 @@ def latest_checks() -> Select[tuple[int]]:
 # three times as long as running it.
 _SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session"))
 _STARTED_AT: Final = select(sessions.c.started_at).where(sessions.c.id == bindparam("session"))
-_LEDGER: Final = select(cooldown_actions).where(
-    cooldown_actions.c.cleared_at.is_(None), cooldown_actions.c.timestamp > bindparam("since")
-)
 _HELD_SERVICES: Final = (
     select(tool_calls.c.held_service)
     .join(sessions, sessions.c.id == tool_calls.c.session_id)
@@ -53,7 +48,6 @@ _HELD_SERVICES: Final = (
     .distinct()
     .order_by(tool_calls.c.held_service)
 )
-_ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.session_id == bindparam("session"))
 _BEFORE: Final = and_(sessions.c.root_session_id == bindparam("root"), sessions.c.id < bindparam("session"))
 _EARLIER: Final = (
     select(
@@ -153,14 +147,6 @@ def session(connection: Connection, session_id: int) -> Session | None:
 # --- actions and the state of services ---------------------------------------------------------------------
 
 
-def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
-    """Return the actions that any limit may still count, by the names that their services are counted by now."""
-    longest = max((limit.window_seconds for limit in rules.limits.values()), default=0.0)
-    counted = counted_by(rules.other_names)
-    past = map(to_past_action, connection.execute(_LEDGER, {"since": now - timedelta(seconds=longest)}))
-    return tuple(replace(action, service=counted(action.service)) for action in past)
-
-
 def findings(connection: Connection, session: Session) -> grants.Findings:
     """Return the services that others than the running session itself have found to be unwell."""
     checks = service_checks.c
@@ -206,19 +192,6 @@ def held_services(connection: Connection, root_session_id: int) -> tuple[str, ..
 def chain_started_at(connection: Connection, root_session_id: int) -> datetime | None:
     """Return when the first session of a chain started."""
     return connection.execute(_STARTED_AT, {"session": root_session_id}).scalar_one_or_none()
-
-
-def reservations(connection: Connection, session_id: int) -> tuple[PastAction, ...]:
-    """Return the actions that a session has reserved."""
-    return tuple(map(to_past_action, connection.execute(_ACTIONS, {"session": session_id})))
-
-
-def unseen_ends(connection: Connection, session_id: int) -> tuple[PastAction, ...]:
-    """Return the actions of a session that were settled without a result."""
-    query = select(cooldown_actions).where(
-        cooldown_actions.c.session_id == session_id, cooldown_actions.c.error == NO_RESULT_SEEN
-    )
-    return tuple(map(to_past_action, connection.execute(query)))
 
 
 def background(

@@ -15,7 +15,7 @@ from claudeops.domain.commands import StopTarget
 from claudeops.domain.notices.notice import PLAIN, Announcement
 from claudeops.domain.sessions import Decision, Ending, Finished, NewSession, Session, Status, Suppressed
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import changes, queries, spend
+from claudeops.store import action_ledger, changes, queries, spend
 from claudeops.store.acts.services import release_services
 from claudeops.store.alerts import announcements, incidents
 from claudeops.store.database import Database, QueuedSession, note_queued
@@ -167,7 +167,7 @@ def admit_session(
         services = escalation.handover_services(found.context)
     else:
         services = queries.unhealthy_services(connection, rules.other_names)
-    ledger = queries.ledger(connection, rules, now)
+    ledger = action_ledger.counted(connection, rules, now)
     return escalation.admit(tier=tier, rules=rules, ledger=ledger, unhealthy_services=services, now=now), services
 
 

@@ -36,7 +36,7 @@ from claudeops.domain.owner import SESSION_LEASE, Owner, SignOfLife
 from claudeops.domain.report.report import ExtractionMethod
 from claudeops.domain.sessions import Ending, Outcome, Session, Status
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import holds, queries, spend
+from claudeops.store import action_ledger, holds, queries, spend
 from claudeops.store.acts.instances import forget, in_row, known_owners, note_dead, refuse_differing, register, to_owner
 from claudeops.store.acts.services import renew_services
 from claudeops.store.alerts import announcements
@@ -397,7 +397,7 @@ def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[Tool
             .where(calls.session_id == orphan.id, calls.tool_use_id == end.tool_use_id)
             .values(ended_at=end.ended_at, is_error=end.is_error)
         )
-    for settled in settle(queries.reservations(connection, orphan.id), ends):
+    for settled in settle(action_ledger.reservations(connection, orphan.id), ends):
         connection.execute(
             update(cooldown_actions)
             .where(actions.id == settled.id, actions.success.is_(None))
@@ -432,8 +432,8 @@ def _on_record(connection: Connection, session: Session, ending: Ending) -> Back
         warnings=to_warnings(connection.execute(warnings).scalar_one()),
         shelf=shelf(connection, session, ending.extraction.report),
         spend_settled=connection.execute(settled.limit(1)).first() is not None,
-        unseen_ends=queries.unseen_ends(connection, session.id),
-        reservations=queries.reservations(connection, session.id),
+        unseen_ends=action_ledger.unseen_ends(connection, session.id),
+        reservations=action_ledger.reservations(connection, session.id),
         before=queries.background(connection, session, {}),
     )
 

@@ -22,6 +22,7 @@ from support.house import (
 )
 
 SMALL: Final = {
+    "claudeops.store.action_ledger": "commands read it that load nothing else of what the store's other queries need",
     "claudeops.cli.nodes": "one command, which reads other rows than those beside it",
     "claudeops.engine.last_good": "what three readers share of a file that is read again",
     "claudeops.__main__": "`python -m claudeops` asks for it",

@@ -17,7 +17,7 @@ from claudeops.domain.chains.escalation import EscalationRules, handover_service
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.sessions import Trigger
-from claudeops.store import queries
+from claudeops.store import action_ledger, queries
 from claudeops.store.alerts.rows import services_of, to_silence
 from claudeops.store.holds import standing
 from claudeops.store.rows import to_handover, to_past_action
@@ -109,7 +109,7 @@ def _chains(connection: Connection) -> Iterable[OpenChain]:
 def _cooling(connection: Connection, rules: EscalationRules, now: datetime) -> Mapping[str, datetime | None]:
     """Return the services for which no action is left, and when the next one is possible."""
     kinds = tuple(sorted({kind for tier in rules.tiers for kind in tier.action_kinds}))
-    ledger = queries.ledger(connection, rules, now)
+    ledger = action_ledger.counted(connection, rules, now)
     found: dict[str, datetime | None] = {}
     for service in dict.fromkeys(past.service for past in ledger):
         if used_up((service,), kinds, limits=rules.limits, ledger=ledger, now=now):

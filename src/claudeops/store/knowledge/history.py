@@ -25,7 +25,7 @@ from claudeops.domain.probes.record import STATUS_OF, worst
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource, ServiceStatus
 from claudeops.domain.sessions import Session
-from claudeops.store import queries
+from claudeops.store import action_ledger, queries
 from claudeops.store.rows import TableRow, to_handover, to_past_action, to_past_check
 from claudeops.store.tables.events import events
 from claudeops.store.tables.probes import probes
@@ -128,7 +128,7 @@ def on_record(
     """
     services = about or _noteworthy(connection, rules, now)
     return KnownFacts(
-        cooldowns=cooldown.left(queries.ledger(connection, rules, now), kinds, rules.limits, now),
+        cooldowns=cooldown.left(action_ledger.counted(connection, rules, now), kinds, rules.limits, now),
         last_verdicts=_last_verdicts(connection, rules, now),
         cases=_cases(connection, session.root_session_id, services, rules=rules, now=now),
         tried=_tried(connection, session),

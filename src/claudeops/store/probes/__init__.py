@@ -33,7 +33,7 @@ from claudeops.domain.probes.state_machine import ProbeChange, ProbeChangeKind, 
 from claudeops.domain.report.evidence import KnownServices
 from claudeops.domain.report.report import CheckSource
 from claudeops.domain.sessions import Status
-from claudeops.store import queries
+from claudeops.store import action_ledger
 from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database, Fence, unfenced
 from claudeops.store.events import raise_event, resolve_event
@@ -236,7 +236,7 @@ def claim_untold(
 
 def clear_held(connection: Connection, batch: Sequence[Observed], rules: EscalationRules, *, at: datetime) -> None:
     """Clear the cooldown counters of services that all their probes have seen up since the last action, for long."""
-    ledger = queries.ledger(connection, rules, at)  # mostly empty
+    ledger = action_ledger.counted(connection, rules, at)  # mostly empty
     names = KnownServices(rules.other_names, clip)
     last = {names.of(past.service): past.at for past in sorted(ledger, key=lambda past: past.at)}
     seen = {clip(each.probe.service) for each in batch if names.of(each.probe.service) in last}

@@ -16,7 +16,7 @@ from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.listing import Listing, Page
 from claudeops.domain.probes.probe import ProbeState
 from claudeops.domain.report.report import CheckSource, ServiceStatus
-from claudeops.store import queries
+from claudeops.store import action_ledger
 from claudeops.store.reading import named, page, within
 from claudeops.store.rows import TableRow
 from claudeops.store.tables.probes import probes
@@ -102,7 +102,7 @@ def limits_left(
     connection: Connection, rules: EscalationRules, now: datetime, *, service: str | None = None
 ) -> Sequence[Left]:
     """Return what is left of the limits that actions have touched; only of a service, if one is named."""
-    left = cooldown.left(queries.ledger(connection, rules, now), rules.limits, rules.limits, now)
+    left = cooldown.left(action_ledger.counted(connection, rules, now), rules.limits, rules.limits, now)
     return tuple(one for one in left if service is None or same(one.service, service))
 
 
@@ -111,7 +111,7 @@ def limits_after(
 ) -> tuple[Left, ...]:
     """Return what is left of the limits of actions once these have run."""
     ran = [PastAction(kind=action.kind, service=action.service, at=now) for action in actions]
-    ledger = (*queries.ledger(connection, rules, now), *ran)
+    ledger = (*action_ledger.counted(connection, rules, now), *ran)
     left = cooldown.left(ledger, sorted({action.kind for action in actions}), rules.limits, now)
     return tuple(one for one in left if any(same(one.service, action.service) for action in actions))
 
