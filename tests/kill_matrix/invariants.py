@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,9 @@ the disk has more to write than it does in 5 s."""
 _WHERE_ONE_STANDS_STILL: Final = frozenset({"tool_call_not_judged", "schedule_fire_failed"})
 """The bound of a judgement, 10 s, goes on while its daemon stands still for 18 s; the call is then denied. A fire whose
 transaction PostgreSQL has ended meanwhile, after 3 s, is tried again."""
+
+
+_CLOSED: Final = "server closed the connection"
 
 
 def check(records: Records, course: Course) -> Iterator[str]:
@@ -71,17 +74,26 @@ def _processes(world: World) -> Iterator[str]:
 def _daemons(records: Records, course: Course) -> Iterator[str]:
     said = list(records.told())
     excused = sum(line.get("event") == "sessions_left" for line in said) if records.world.plan.nodes > 1 else 0
+    stood_still = any(strike.blow is Blow.PAUSE for strike in course.plan.strikes)
+    refused = [line for line in said if stood_still and _is_refused_start(line)]
+    excused += len(refused)
     for status in course.stops:
         if status == Exit.UNAVAILABLE and excused:
-            excused -= 1  # it has said itself what it leaves, because others wrote for so long
+            excused -= 1  # it has said itself what it leaves, because others wrote for so long, or why it cannot start
         elif status != 0:
             yield f"a daemon that was asked to stop ended with status {status}"
     expected = _TO_BE_EXPECTED | (_WHERE_OTHERS_WRITE if records.world.plan.nodes > 1 else frozenset())
-    if any(strike.blow is Blow.PAUSE for strike in course.plan.strikes):
+    if stood_still:
         expected |= _WHERE_ONE_STANDS_STILL
     for line in said:
-        if line.get("level") not in _QUIET and line.get("event") not in expected:
+        if line.get("level") not in _QUIET and line.get("event") not in expected and line not in refused:
             yield f"a daemon said {line.get('event') or line.get('text')}: {line.get('error') or ''}"
+
+
+def _is_refused_start(line: Mapping[str, object]) -> bool:
+    """Tell whether a start ended because PostgreSQL had ended its transaction; a service manager tries it again."""
+    text = str(line.get("text") or "")
+    return text.startswith("claudeops: the database ") and _CLOSED in text
 
 
 def _ended(row: Row) -> Iterator[str]:
