@@ -112,8 +112,8 @@ class DeclaredReader(msgspec.Struct, kw_only=True):
         return self._declared if self._latest is not None and self._declared.is_whole else None
 
     def forget(self) -> None:
-        """Return what is declared anew at the next look."""
-        self._latest = None
+        """Have `changed` return what is declared once more, also where another look is under way."""
+        self._returned = None
 
     async def changed(self) -> DeclaredNow | None:
         """Return what is declared now; ``None`` if that is what was returned before, or the disk does not answer."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
+import anyio
 import pytest
 
 from claudeops.domain.estate.estate import Estate, Manifest, Service, StatementSource
 from claudeops.engine.probes.declared import DeclaredNow, DeclaredReader
+from claudeops.tasks import Threads
 from support.waiting import PATIENCE_SECONDS
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +117,40 @@ async def test_who_decides_by_what_is_declared_needs_no_watch_and_waits_for_no_d
     now[0] = 60.0
     assert names_of(await reading.now()) == ["df"]
     assert names_of(await reading.changed()) == ["df"], "a watch has not taken it yet"
+    assert await reading.changed() is None
+
+
+class Slow(Threads):
+    """Work whose results come when they are let through."""
+
+    def __init__(self) -> None:
+        super().__init__(most=1)
+        self.has_read, self.lets_through = anyio.Event(), anyio.Event()
+
+    async def run(
+        self, work: Callable[[], T], *, seconds: float, what: str, undo: Callable[[T], object] | None = None
+    ) -> T:
+        done = await super().run(work, seconds=seconds, what=what, undo=undo)
+        self.has_read.set()
+        await self.lets_through.wait()
+        return done
+
+
+async def test_a_role_that_is_lost_and_taken_while_somebody_reads_finds_what_is_declared(tmp_path: Path) -> None:
+    """Else nothing would be watched before the file changes."""
+    file = tmp_path / "probes.toml"
+    file.write_text(text("web"))
+    reading = DeclaredReader(file=file, monotonic=partial(next, itertools.count(0, 60)))
+    assert names_of(await reading.changed()) == ["web"]
+
+    reading._thread = slow = Slow()
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reading.now)
+            await slow.has_read.wait()
+            reading.forget()
+            slow.lets_through.set()
+        assert names_of(await reading.changed()) == ["web"]
     assert await reading.changed() is None
 
 
