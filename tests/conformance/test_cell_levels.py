@@ -163,10 +163,13 @@ async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
 
 
 @pytest.mark.parametrize(
-    ("heeds", "exit_code"), [("SIGINT", 124), ("SIGTERM", 143), ("SIGKILL", -9)], ids=["SIGINT", "SIGTERM", "SIGKILL"]
+    ("heeds", "exit_codes"),
+    # SIGKILL goes to the CLI and to bubblewrap, one after the other: that may have reported the CLI's end by then.
+    [("SIGINT", {124}), ("SIGTERM", {143}), ("SIGKILL", {-9, 128 + 9})],
+    ids=["SIGINT", "SIGTERM", "SIGKILL"],
 )
 async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_front_of_it(
-    tmp_path: Path, heeds: str, exit_code: int
+    tmp_path: Path, heeds: str, exit_codes: set[int]
 ) -> None:
     """Were bubblewrap told to end, everything would be gone at once: a CLI could say nothing more."""
     async with open_estate(tmp_path) as estate:
@@ -186,4 +189,5 @@ async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_fro
                 tasks.start_soon(run)
                 await until(reached.exists)
                 control.stop(StopCause.CANCELLED)
-    assert (str(endings[0].outcome), endings[0].exit_code) == ("cancelled", exit_code)
+    assert str(endings[0].outcome) == "cancelled"
+    assert endings[0].exit_code in exit_codes
