@@ -164,7 +164,7 @@ def _tier_that_relapsed(records: Records, row: Row) -> int:
         for action in records.rows("cooldown_actions")
         if sessions[action["session_id"]]["root_session_id"] != row["root_session_id"]
         and (action["success"] or action["error"] == NO_RESULT_SEEN)
-        and str(sessions[action["session_id"]]["ended_at"]) <= str(row["ended_at"])
+        and records.written_at(sessions[action["session_id"]]) <= records.written_at(row)
     ]
     latest = max(known, key=lambda action: str(action["timestamp"]), default=None)
     # What was done while the session looked says more than what it saw: then nothing has relapsed.

@@ -65,6 +65,19 @@ class Records:
         """Return the sessions that were queued because of one."""
         return [row for row in self.sessions if row["parent_session_id"] == session_id]
 
+    def written_at(self, session: Row) -> str:
+        """Return when the end of a session was written: of one that was recovered that is later than it says."""
+        return self._recovered.get(session["id"], str(session["ended_at"]))
+
+    @cached_property
+    def _recovered(self) -> Mapping[object, str]:
+        """When sessions were recovered, as a database writes times, by their ids."""
+        return {
+            line["session_id"]: str(line["timestamp"]).replace("T", " ").removesuffix("Z")
+            for line in self.told()
+            if line.get("event") == "session_recovered"
+        }
+
     @cached_property
     def logs(self) -> Mapping[object, SessionLog]:
         """The log of every session that was ever claimed, by the session's id."""

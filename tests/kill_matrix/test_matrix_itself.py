@@ -6,9 +6,11 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Protocol, cast
 
 import pytest
 
@@ -41,9 +43,9 @@ from kill_matrix.records import Records
 from kill_matrix.suite import ATTEMPTS, until_struck
 from kill_matrix.tokens import Sums, check_tokens
 from kill_matrix.trial import run_trial
-from kill_matrix.tried import Tried
+from kill_matrix.tried import Found, Knowing, Tried
 from kill_matrix.victims import Victims
-from kill_matrix.world import STAND_IN
+from kill_matrix.world import STAND_IN, World
 from support.levels import PATH, needs
 
 
@@ -224,6 +226,24 @@ async def test_strike_is_dealt_once_whichever_daemon_comes_by_and_the_other_one_
         assert [row["trigger"] for row in records.sessions if row["outcome"] == "lost"] != []
         assert len({Path(str(row["log_path"])).parent for row in records.sessions}) == 2, "each has logs of its own"
         world.database.remove()
+
+
+def test_a_daemon_that_is_stopped_early_waits_twice_for_what_has_tried() -> None:
+    trying = Knowing(cast("Found", None))  # it gets no order
+    with ThreadPoolExecutor(2) as threads:
+        waits = [threads.submit(trying.wait) for _ in range(2)]
+        trying.stdin.close()
+        assert [each.result() for each in waits] == [None, None]
+    trying.stdout.close()
+
+
+def test_the_end_of_a_session_that_was_recovered_was_written_later_than_it_says(tmp_path: Path) -> None:
+    line = {"timestamp": "2026-11-30T22:41:13.217693Z", "event": "session_recovered", "session_id": 4}
+    (tmp_path / "daemon-3.log").write_text(json.dumps(line), encoding="utf-8")
+    records = Records(cast("World", SimpleNamespace(root=tmp_path)))
+    ended = "2026-11-30 22:41:10.979000+00:00"
+    assert records.written_at({"id": 4, "ended_at": ended}) == "2026-11-30 22:41:13.217693"
+    assert records.written_at({"id": 5, "ended_at": ended}) == ended
 
 
 def test_of_those_that_come_by_at_once_one_is_struck(tmp_path: Path) -> None:

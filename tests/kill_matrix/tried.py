@@ -10,6 +10,7 @@ import os
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import IO, TypeVar, cast
 
 from claudeops.app.start.trial import surroundings
@@ -73,6 +74,7 @@ class Knowing:
     """
 
     def __init__(self, found: Found) -> None:
+        self._turn = Lock()
         orders, stdin = os.pipe()
         stdout, answers = os.pipe()
         self.pid = os.fork()
@@ -85,10 +87,11 @@ class Knowing:
         self.stdin, self.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
 
     def wait(self) -> None:
-        """Wait for its end, however often."""
-        if self.pid:
-            os.waitpid(self.pid, 0)
-            self.pid = 0
+        """Wait for its end, however often, and on several threads: a daemon that is stopped early does both."""
+        with self._turn:
+            if self.pid:
+                os.waitpid(self.pid, 0)
+                self.pid = 0
 
     def as_process(self) -> TrialProcess:
         """Return it as what starts a daemon has it."""
