@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -207,11 +208,21 @@ def _fires(records: Records) -> Iterator[str]:
         yield f"twice: due times queued {fired}, and there are the chains {chains}"
     if any(fire["skipped_reason"] is None for fire in skipped):
         yield "lost: a due time queued nothing, and does not say why"
-    if records.world.plan.soon and len(records.rows("schedule_fires")) > 1:
-        yield f"twice: daemons that came within the interval fired {len(records.rows('schedule_fires'))} times"
+    due = [str(fire["due_at"])[:10] for fire in records.rows("schedule_fires")]
+    began = min((str(row["created_at"])[:10] for row in records.sessions), default="")
+    if records.world.plan.soon and not fires_once_a_day(due, began=began, today=str(datetime.now(UTC).date())):
+        yield f"twice: daemons that came within the interval fired {len(due)} times, as if due on {due}"
     asked = sum(row["trigger"] == "api" for row in records.sessions)
     if asked != records.world.asked:
         yield f"lost: {records.world.asked} chains were asked for, and there are {asked}"
+
+
+def fires_once_a_day(due: Sequence[str], *, began: str, today: str) -> bool:
+    """Return whether a schedule of one fire a day fired for no day but those of its trial, and once for each.
+
+    All are dates in UTC, as ISO 8601 writes them: a trial that runs into the next day has two.
+    """
+    return len(set(due)) == len(due) and all(began <= day <= today for day in due)
 
 
 def _probes(records: Records) -> Iterator[str]:

@@ -24,7 +24,7 @@ from kill_matrix.course import Course
 from kill_matrix.databases import DatabaseKind, SqliteDatabase, Templates, templates
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.forks import Zygote, zygote
-from kill_matrix.invariants import check
+from kill_matrix.invariants import check, fires_once_a_day
 from kill_matrix.left import left_behind, left_beside
 from kill_matrix.matrix import Verdict, keep, known_plans
 from kill_matrix.plan import (
@@ -244,6 +244,21 @@ def test_the_end_of_a_session_that_was_recovered_was_written_later_than_it_says(
     ended = "2026-11-30 22:41:10.979000+00:00"
     assert records.written_at({"id": 4, "ended_at": ended}) == "2026-11-30 22:41:13.217693"
     assert records.written_at({"id": 5, "ended_at": ended}) == ended
+
+
+@pytest.mark.parametrize(
+    ("due", "is_right"),
+    [
+        ([], True),
+        (["2026-12-01"], True),
+        (["2026-12-01", "2026-11-30"], True),  # it began before midnight
+        (["2026-11-30", "2026-11-30"], False),
+        (["2026-11-30", "2026-11-29"], False),
+        (["2026-12-01", "2026-12-02"], False),
+    ],
+)
+def test_a_trial_that_runs_into_the_next_day_fires_once_for_each(due: list[str], is_right: bool) -> None:
+    assert fires_once_a_day(due, began="2026-11-30", today="2026-12-01") is is_right
 
 
 def test_of_those_that_come_by_at_once_one_is_struck(tmp_path: Path) -> None:
