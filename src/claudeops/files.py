@@ -1,4 +1,4 @@
-"""Which directories are never shown whole; where a path leads, and whether it is there.
+"""Which directories are never shown whole; where a path leads, whether it is there, and how its text begins.
 
 Whoever may look gets an answer, and whoever may not an error of one sentence: `Path.exists` and its like raise where a
 directory on the way may not be searched, or where a name is too long.
@@ -15,6 +15,8 @@ from claudeops.errors import ConfigurationError, ErrorKind
 
 NEVER_WHOLE: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
 """Directories that hold secrets: no session sees one of them whole, whoever names it."""
+
+_MOST_BYTES: Final = 256 * 1024  # of one file of text
 
 
 def resolve(path: Path) -> Path:
@@ -38,6 +40,22 @@ def is_directory(path: Path) -> bool:
     """Return whether a path leads to a directory. Raises `ConfigurationError`."""
     mode = _mode(path)
     return mode is not None and stat.S_ISDIR(mode)
+
+
+def read_text(path: Path, *, most: int = _MOST_BYTES) -> str:
+    """Return the beginning of a file, of so many bytes, or "" where there is none, or none that the daemon may read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, most).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def refused(path: Path | str, error: OSError) -> ConfigurationError:

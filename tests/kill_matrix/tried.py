@@ -14,7 +14,7 @@ from threading import Lock
 from typing import IO, TypeVar, cast
 
 from claudeops.app.start.trial import surroundings
-from claudeops.app.start.trial_process import TrialProcess, end, started, try_isolation
+from claudeops.app.start.trial_process import TrialProcess, end, order_looks, started, try_isolation
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.git import GitCell
 from claudeops.engine.cell.levels import HostContext, Selected
@@ -61,6 +61,7 @@ def _try(isolation: str, asking: HostContext) -> Found:
     process = started()
     try:
         chosen = try_isolation(process, isolation, asking)
+        order_looks(process)
         looks = cast("FoundLooks", pickle.load(cast("IO[bytes]", process.stdout)))  # noqa: S301 - of a process of ours
     finally:
         end(process, ())

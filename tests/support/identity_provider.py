@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claudeops.engine.meter.upstream import connection_pool
+from claudeops.engine.meter.connections import connection_pool
 from claudeops.formats.oidc import OidcClient
 from claudeops.http_server import listen
 from claudeops.web.oidc.login import OidcLogin

@@ -69,17 +69,21 @@ async def choose_cell(trial: Trial, log: Logger) -> Cell:
 
 
 class LateLooks:
-    """What the daemon runs for sessions, which a trial finds out. Whoever runs any waits for it, not the start."""
+    """What the daemon runs for sessions, which a trial finds out for the first who runs any: a start does not wait."""
 
     def __init__(self, trial: Trial, log: Logger) -> None:
         loop, known = asyncio.get_running_loop(), anyio.Event()
         trial.looks.add_done_callback(lambda _: loop.call_soon_threadsafe(known.set))
-        self._found, self._known = trial.looks, known
+        self._found, self._known, self._order = trial.looks, known, trial.order_looks
         self._log = log
+        self._is_ordered = False
         self._is_said = False
 
     async def found(self) -> FoundLooks:
         """Return it, with a line in the log the first time; nothing where the process that tries was ended."""
+        if not self._is_ordered:
+            self._is_ordered = True
+            self._order()
         await self._known.wait()
         tell = self._log.info
         try:

@@ -110,7 +110,7 @@ async def run_chain(
         tasks.start_soon(lease.run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
-        await node.looks.found()
+        await node.prepare_sessions()
         async with open_tasks() as supervising:
             supervising.start_soon(supervisor.run)
             sessions = await follow(node.store, root.root_session_id, since=root.id, told=told, served=unasked)

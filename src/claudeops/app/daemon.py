@@ -112,7 +112,6 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> bool:
         await tasks.start(
             roles.run, fleet_roles(node, schedules, follow_up_worker(node), watch=watch, worker=worker, people=people)
         )
-        tasks.start_soon(_supervise, supervisor, node)
         tasks.start_soon(keep_estate, node)
         for run in (rules.run, worker.keep_writing, node.recovery.run, lease.run, trim.run, node.take_jobs):
             tasks.start_soon(run)
@@ -129,7 +128,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> bool:
         node.log.info(LogEvent.DAEMON_READY, schedule=schedules.names, max_tier=node.settings.ladder.max_tier)
         # With the next sign of life: a start does not wait for them.
         lease.digests = digests_of(node, rules, declared, schedules, people).now
-        _spare_pauses(node)
+        tasks.start_soon(_supervise, supervisor, node)
         await shutdown.requested.wait()
         schedules.pause()
         manager.stopping()
@@ -173,7 +172,8 @@ def _service_manager(node: Node) -> ServiceManager:
 
 async def _supervise(supervisor: Supervisor, node: Node) -> None:
     """Run sessions, none before it is known what the daemon runs for them."""
-    await node.looks.found()
+    await node.prepare_sessions()
+    _spare_pauses(node)
     await supervisor.run()
 
 
@@ -224,7 +224,7 @@ async def _listen(
         fires=fires,
         disk=status.disk_is_low,
         outbox=people.is_late,
-        meter=node.context.meter,
+        is_metered=node.settings.cell.meter,
     )
     sources = FileSources(rules=worker.rules, environment=node.settings.alerts.env)
     web = web_of(node, readiness, sources=sources, intake=worker, interactions=people, pages=pages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from claudeops import __version__
 from claudeops.app.limits import tier_policies
 from claudeops.clock import Clock
 from claudeops.domain.chains.escalation import EscalationRules
@@ -29,7 +29,7 @@ READ_SECONDS: Final = 2.0
 def metrics_of(settings: Settings, *, rules: EscalationRules, cli_versions: Callable[[], Iterable[str]]) -> Metrics:
     """Return the metrics of a node, with a registry of its own."""
     known = KnownSets(
-        version=importlib.metadata.version("claudeops"),
+        version=__version__,
         revision=HEAD,
         tiers=[tier.number for tier in settings.tiers],
         models=[tier.model for tier in settings.tiers],

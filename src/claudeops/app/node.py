@@ -11,12 +11,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 import msgspec
 
+from claudeops import __version__
 from claudeops.app.cell import (
     LateLooks,
     admission,
@@ -32,7 +32,7 @@ from claudeops.app.cell import (
     with_looks,
 )
 from claudeops.app.limits import escalation_rules
-from claudeops.app.meter import begin_certificates, open_meter
+from claudeops.app.meter import LateMeter, begin_certificates, late_meter
 from claudeops.app.migration import migrate_database
 from claudeops.app.stages import FILE, StageWriter
 from claudeops.app.start.checks import answered, make_directories
@@ -57,7 +57,6 @@ from claudeops.engine.ports import UNCOUNTED, Counting, SessionListener
 from claudeops.engine.process.leaders import open_launchers
 from claudeops.engine.recovery.recovery import SessionRecovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import ApprovalTerms, SessionContext
-from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
 from claudeops.errors import StoreError
@@ -91,6 +90,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics | None  # None: there is no listener that would show them
     counts: Counting
     context: SessionContext
+    meter: LateMeter
     recovery: SessionRecovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
     rules: EscalationRules
@@ -103,13 +103,20 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     slots: int  # how many sessions may run at once
 
     async def session_context(self) -> SessionContext:
-        """Return the context of sessions with what the daemon runs for them, once that was tried."""
-        looks, context = await self.looks.found(), self.context
+        """Return the context of sessions with the meter and what the daemon runs for them, once both are there."""
+        meter, looks, context = await self.meter.opened(), await self.looks.found(), self.context
         return replace(
             context,
+            meter=meter,
             confinement=replace(context.confinement, looks=looks.cells),
             tiers=with_looks(context.tiers, looks),
         )
+
+    async def prepare_sessions(self) -> None:
+        """Load and open what sessions need beyond what a start does, so that the first one does not wait for it."""
+        import claudeops.engine.session.runner  # noqa: F401, PLC0415 - a start does not wait for it
+
+        await self.session_context()
 
     def supervisor(
         self,
@@ -154,6 +161,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.asynccontextmanager
     async def _running(self, session: Session, control: StopControl) -> AsyncIterator[Ending]:
+        from claudeops.engine.session.runner import SessionRunner  # noqa: PLC0415 - as above
+
         runner = SessionRunner(context=await self.session_context())
         async with runner.running(session, control) as ending:
             yield ending
@@ -208,7 +217,7 @@ async def open_node(
                 await stages.enter("leftovers")
                 await end_leftovers(settings.places.state_dir / SESSIONS, counts, log)
                 await stages.enter("meter")
-                async with open_meter(
+                async with late_meter(
                     settings,
                     certificates=certificates,
                     spending=store.spending,
@@ -227,7 +236,6 @@ async def open_node(
                     context = replace(
                         await _confined(context, settings, tried, slots=at_once),
                         launchers=launchers if isinstance(tried.cell, BubblewrapCell) else None,
-                        meter=meter,
                         approvals=await _approvals(context, settings, waker),
                     )
                     await stages.enter("recovery")
@@ -248,6 +256,7 @@ async def open_node(
                         metrics=metrics,
                         counts=counts,
                         context=context,
+                        meter=meter,
                         recovery=recovery,
                         check_lock=check_lock,
                         rules=rules,
@@ -310,7 +319,7 @@ def _owner(settings: Settings) -> Owner:
     return this_owner(
         node=settings.node.name,
         site=settings.node.site,
-        version=version("claudeops"),
+        version=__version__,
         is_alone=not settings.node.in_fleet,
         max_tier=settings.ladder.max_tier,
     )

@@ -6,7 +6,8 @@ from functools import partial
 
 from claudeops.app.node import Node
 from claudeops.clock import Clock
-from claudeops.engine.meter.upstream import connection_pool, trusted_certificates
+from claudeops.engine.meter.connections import connection_pool
+from claudeops.engine.meter.upstream import trusted_certificates
 from claudeops.formats.oidc import OidcClient
 from claudeops.settings import Settings
 from claudeops.web.oidc.login import OidcLogin

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from importlib.metadata import version
 from typing import Final
 
+from claudeops import __version__
 from claudeops.app.limits import escalation_rules
 from claudeops.app.log_lines import SessionLogs
 from claudeops.app.node import Node
@@ -106,7 +106,7 @@ def site_of(
 ) -> Site:
     """Return what pages are made of; without ``acting`` they can only look."""
     return Site(
-        pages=Pages(version=version("claudeops")),
+        pages=Pages(version=__version__),
         database=database,
         logins=logins,
         logs=logs,

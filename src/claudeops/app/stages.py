@@ -29,7 +29,7 @@ STAGES: Final = {
     "migrations": "The tables are brought to this version, after a backup.",
     "store": "The database is opened.",
     "leftovers": "Processes of a dead daemon's sessions are ended.",
-    "meter": "The meter between sessions and the model API is opened.",
+    "meter": "The way to the model API is checked: its proxy and certificates.",
     "estate": "The manifests of the repositories are read.",
     "approvals": "The key that signs answers of people is read or made.",
     "recovery": "Sessions of dead daemons are taken up, from their logs.",

@@ -22,7 +22,6 @@ from claudeops.app.node import Node
 from claudeops.clock import Clock
 from claudeops.domain.alerts.rules import NO_RULES, AlertSource, Rules
 from claudeops.domain.notices.channels import TargetKind
-from claudeops.engine.meter.meter import Meter
 from claudeops.errors import ConfigurationError
 from claudeops.http_server import ConnectionLimits, ConnectionPool, listen
 from claudeops.logs import LogEvent, Logger
@@ -229,7 +228,7 @@ def readiness_of(
     fires: Callable[[], Mapping[str, datetime | None]],
     disk: Callable[[], str],
     outbox: Callable[[], str],
-    meter: Meter | None,
+    is_metered: bool,
 ) -> Readiness:
     """Return what says how the daemon is, out of what it has in memory.
 
@@ -247,9 +246,8 @@ def readiness_of(
             # A node opens with CLIs that are there and whose gate holds, or not at all.
             ReadinessCheck(name="cli", ok=True),
             ReadinessCheck(name="gate_self_test", ok=True),
-            ReadinessCheck(
-                name="meter", ok=meter is None or bool(meter.url), detail="" if meter else "It is switched off."
-            ),
+            # It is opened once the daemon is ready, or the daemon ends.
+            ReadinessCheck(name="meter", ok=True, detail="" if is_metered else "It is switched off."),
             ReadinessCheck(name="disk", ok=not full, detail=full),
             ReadinessCheck(name="outbox_age", ok=not untold, detail=untold),
         )

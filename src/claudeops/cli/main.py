@@ -29,6 +29,9 @@ then.
 Those of SQLAlchemy, with what they import, take a fifth of the time that it takes; that of click a tenth of ``--help``.
 """
 
+_DEFERRED_BY_ALL: Final = "importlib.metadata"
+"""A daemon has an event loop and its signatures, but reads nothing about installed packages."""
+
 
 def cleandoc(text: str) -> str:
     """Return what `inspect.cleandoc` returns, which is all that click uses of its module for a text of help."""
@@ -79,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if _STOPPABLE & set(given[:1]):
         early_signals.catch()
+        DeferredModule(_DEFERRED_BY_ALL).stand_in()
     else:
         early_signals.let_end()
         for name, functions in _DEFERRED.items():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 from typing import Final
 
+from claudeops import __version__
 from claudeops.cli.reply import SCHEMA_VERSION, CommandResult, print_result
 from claudeops.store.tables import HEAD
 
@@ -15,7 +15,7 @@ _NAME: Final = "version"
 def print_version(*, as_json: bool) -> int:
     """Print the versions of claudeops, of its documents, of its tables and of Python; return the exit status."""
     body: dict[str, object] = {
-        "version": version("claudeops"),
+        "version": __version__,
         "envelope_version": SCHEMA_VERSION,
         "database_revision": HEAD,
         "python_version": platform.python_version(),

@@ -16,7 +16,7 @@ import anyio
 import httpcore2
 import msgspec
 
-from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, connection_pool
+from claudeops.engine.meter.connections import BROKEN, NEVER_SENT, connection_pool
 
 MESSAGE_SECONDS: Final = 8.0
 """How long one call may take, but for the long poll."""

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from claudeops.domain.notices.notice import DeliveryOutcome
-from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, connection_pool
+from claudeops.engine.meter.connections import BROKEN, NEVER_SENT, connection_pool
 
 CALL_SECONDS: Final = 8.0
 """How long Slack may take for one call."""

@@ -341,6 +341,7 @@ def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - a port that is no number is only noticed here
+        (parts.hostname or "").encode("idna")  # nor a name that no server can have
     except ValueError:
         return None
     return None if any(character.isspace() for character in url) else parts

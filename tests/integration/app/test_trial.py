@@ -60,6 +60,7 @@ async def test_what_a_process_has_found_is_what_this_one_would_find_and_it_has_e
     process = started()
     async with trying(settings, process) as trial:
         chosen = await anyio.to_thread.run_sync(trial.isolation.result)
+        trial.order_looks()
         found = await anyio.to_thread.run_sync(trial.looks.result)
 
         assert process.returncode == 0
@@ -77,9 +78,20 @@ async def test_programs_are_looked_for_on_the_path_of_the_settings(settings: Set
     settings = replace(settings, environment=replace(settings.environment, path=str(tmp_path / "bin")))
 
     async with trying(settings) as trial:
+        await anyio.to_thread.run_sync(trial.isolation.result)
+        trial.order_looks()
         found = await anyio.to_thread.run_sync(trial.looks.result)
 
     assert (found.cells, found.why) == ({}, {"git": "there is no git on PATH"})
+
+
+async def test_programs_that_no_session_wanted_are_not_tried(settings: Settings) -> None:
+    process = started()
+    async with trying(settings, process) as trial:
+        await anyio.to_thread.run_sync(trial.isolation.result)
+        assert process.poll() is None
+
+    assert "it was ended" in str(trial.looks.exception())
 
 
 async def test_a_level_that_does_not_work_is_refused_in_the_same_sentence(settings: Settings) -> None:
@@ -94,12 +106,14 @@ async def test_a_level_that_does_not_work_is_refused_in_the_same_sentence(settin
 async def test_a_daemon_whose_trial_was_ended_goes_on_without_what_it_would_run_for_sessions() -> None:
     said, isolation, ended = StringIO(), Future[Selected](), Future[FoundLooks]()
     logs.configure(level="info", fmt="json", stream=said, redact=str)
-    looks = LateLooks(Trial(isolation, ended), logs.get_logger())
+    orders: list[None] = []
+    looks = LateLooks(Trial(isolation, ended, lambda: orders.append(None)), logs.get_logger())
     ended.set_exception(ConfigurationError("it was ended"))
 
     found = [await looks.found(), await looks.found()]
 
     assert [each.known() for each in found] == [{}, {}]
+    assert len(orders) == 1
     (line,) = map(json.loads, said.getvalue().splitlines())
     assert (line["event"], line["level"], line["why"]) == ("looks_chosen", "warning", {"git": "it was ended"})
 

@@ -63,6 +63,26 @@ from claudeops.cli.main import main
 main(["run"])
 """
 
+UNTIL_READY: Final = 458
+"""Of these, those that it loads before it is ready; the rest is loaded for its first session."""
+
+OF_SESSIONS: Final = frozenset({"email", "h11", "httpcore2", "importlib.metadata", "uvicorn"})
+"""What a start does without: the meter's server and its HTTP client, and what they read of installed packages."""
+
+GETTING_READY: Final = """
+import os, sys
+from claudeops.cli.main import DeferredModule, main
+DeferredModule("importlib.metadata").stand_in()
+from claudeops.engine.daemon import commands
+first = commands.ServiceManager.ready
+def counted(manager):
+    with open(os.environ["LOADED"], "w") as file:
+        file.write("\\n".join(name for name, each in sys.modules.items() if not isinstance(each, DeferredModule)))
+    first(manager)
+commands.ServiceManager.ready = counted
+main(["run"])
+"""
+
 SAYING: Final = """
 import os, sys
 class Finder:
@@ -89,6 +109,13 @@ async def test_what_sessions_can_be_run_in_is_tried_before_most_of_a_daemon_is_l
 
     assert BEFORE_ITS_TRIAL - SLACK <= sum(name.partition(".")[0] == "claudeops" for name in loaded) <= BEFORE_ITS_TRIAL
     assert sorted({"sqlalchemy", "uvicorn", "claudeops.app.wiring"} & loaded) == []
+
+
+async def test_what_only_sessions_need_is_loaded_once_a_daemon_is_ready(tmp_path: Path) -> None:
+    loaded = await _loaded(tmp_path, program=GETTING_READY)
+
+    assert UNTIL_READY - SLACK <= sum(name.partition(".")[0] == "claudeops" for name in loaded) <= UNTIL_READY
+    assert sorted((OF_SESSIONS | {"claudeops.engine.session.runner"}) & loaded) == []
 
 
 async def test_a_database_that_is_new_is_migrated_by_a_process_of_its_own(tmp_path: Path) -> None:

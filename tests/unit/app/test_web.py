@@ -27,7 +27,7 @@ def not_well(
         fires=lambda: fires or {},
         disk=lambda: disk,
         outbox=lambda: outbox,
-        meter=None,
+        is_metered=False,
     )()
 
     assert [check.name for check in found] == [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from claudeops import __version__
 from claudeops.settings.model import GENERAL, PER_TIER
 from support.checkout import ROOT
 
@@ -161,13 +161,12 @@ def releases() -> list[str]:
 
 
 def test_the_newest_release_comes_first_and_is_the_version_of_the_project() -> None:
-    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     dated = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) \((\d{4}-\d\d-\d\d)\)", name) for name in releases()]
     named = [(tuple(map(int, found.groups()[:3])), found[4]) for found in dated if found is not None]
 
     assert [name for name, found in zip(releases(), dated, strict=True) if found is None] in ([], ["Unreleased"])
     assert named == sorted(named, reverse=True)
-    assert ".".join(map(str, named[0][0])) == project["version"]
+    assert ".".join(map(str, named[0][0])) == __version__
 
 
 def test_changes_stand_below_the_usual_headings_in_their_order() -> None:

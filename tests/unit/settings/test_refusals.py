@@ -343,7 +343,14 @@ REFUSED = [
     *(
         case(f"base-url-{number}", "ANTHROPIC_BASE_URL", "set it to one such as", ANTHROPIC_BASE_URL=url)
         for number, url in enumerate(
-            (SECRET, f"ftp://{SECRET}", f"https:///{SECRET}", f"https://h:{SECRET}", f"https://h/{SECRET} x")
+            (
+                SECRET,
+                f"ftp://{SECRET}",
+                f"https:///{SECRET}",
+                f"https://h:{SECRET}",
+                f"https://h/{SECRET} x",
+                f"https://h..{SECRET}",
+            )
         )
     ),
     case("heartbeat", "CLAUDEOPS_HEARTBEAT_URL", "set it", CLAUDEOPS_HEARTBEAT_URL=SECRET),

@@ -5,9 +5,10 @@ Another process tries them (`claudeops.app.start.trial_process`), and changes no
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from claudeops.app.start.checks import binaries, forbidden_paths
-from claudeops.app.start.trial_process import TrialProcess, end, found_looks, started, try_isolation
+from claudeops.app.start.trial_process import TrialProcess, end, found_looks, order_looks, started, try_isolation
 from claudeops.engine.cell.cell import SHARED
 from claudeops.engine.cell.levels import HostContext, Selected
 from claudeops.engine.cell.look_cell import FoundLooks
@@ -38,7 +39,8 @@ class Trial(msgspec.Struct, frozen=True):
     """What was begun, and is known later."""
 
     isolation: Future[Selected]  # raises `ConfigurationError` when the demanded level does not work
-    looks: Future[FoundLooks]  # tried in the cell that was chosen
+    looks: Future[FoundLooks]  # tried in the cell that was chosen, once they are ordered
+    order_looks: Callable[[], None]  # once, after the first answer; does not block
 
 
 @asynccontextmanager
@@ -53,7 +55,7 @@ async def trying(settings: Settings, process: TrialProcess | None = None) -> Asy
     looks = thread.submit(found_looks, process, isolation)
     thread.shutdown(wait=False)  # once both are done
     try:
-        yield Trial(isolation, looks)
+        yield Trial(isolation, looks, partial(order_looks, process))
     finally:
         looks.cancel()  # unless they are waited for by now
         with anyio.CancelScope(shield=True):

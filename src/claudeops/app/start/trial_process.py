@@ -2,8 +2,9 @@
 
 Run as a program (``python -I -m claudeops.app.start.trial_process``) this is that process. Its trials wait for some
 eighty others. In the daemon, which loads itself meanwhile, each of these waits would be followed by one for the
-interpreter. It starts before the daemon is loaded, so what tries is imported where it is called. Its order is a pickle
-on stdin, its answers are two on stdout. It begins nothing more once stdin has ended.
+interpreter. It starts before the daemon is loaded, so what tries is imported where it is called. Its orders stand on
+stdin: a pickle, and later a byte for the programs, which a start need not wait for and which would take its processor
+time. Its answers are two pickles on stdout. It begins nothing more once stdin has ended.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 TrialProcess: TypeAlias = "subprocess.Popen[bytes]"
 
 _PROGRAM: Final = (sys.executable, "-I", "-m", "claudeops.app.start.trial_process")
+_GO: Final = b"\n"
 _ENDED: Final = "it was ended; start claudeops again"
 
 
@@ -64,8 +66,19 @@ def try_isolation(process: TrialProcess, isolation: str, surroundings: HostConte
     return cast("Selected", _answer(process))
 
 
+def order_looks(process: TrialProcess) -> None:
+    """Have a process that has answered the first order try the programs too."""
+    orders = cast("IO[bytes]", process.stdin)
+    with suppress(BrokenPipeError):  # `found_looks` says that it has ended
+        orders.write(_GO)
+        orders.flush()
+
+
 def found_looks(process: TrialProcess, isolation: Future[Selected]) -> FoundLooks:
-    """Return what else a process has found; blocks until it has ended. Raises `ConfigurationError`."""
+    """Return what else a process has found, once it was ordered; blocks until it has ended.
+
+    Raises `ConfigurationError`.
+    """
     isolation.result()
     found = cast("FoundLooks", _answer(process))
     process.wait()
@@ -136,7 +149,7 @@ def main() -> None:
         _say(error)
         return
     _say(chosen)
-    if not _is_to_end():
+    if sys.stdin.buffer.read(1) == _GO and not _is_to_end():
         _say(find_looks(chosen.cell, surroundings.path, goes_on=lambda: not _is_to_end()))
 
 

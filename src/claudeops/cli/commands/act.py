@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from claudeops.cli.commands.filters import SESSION, filters, shaped
-from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
+from claudeops.cli.commands.filters import filters, shaped
+from claudeops.cli.commands.options import OUTPUT_FORMAT, SESSION, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
     from claudeops.cli.answer import AnswerShape

@@ -18,7 +18,7 @@ from claudeops.cli.commands.options import OUTPUT_FORMAT
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
     from claudeops.cli.answer import AnswerShape
-    from claudeops.domain.listing import Listing, Reference
+    from claudeops.domain.listing import Listing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,24 +70,8 @@ class _Length(click.ParamType["timedelta"]):
         return found
 
 
-class _SessionReference(click.ParamType["tuple[str, Reference]"]):
-    """A session, by its id or the beginning of its CLI's; with the words of the operator."""
-
-    name = "session"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Reference]:
-        """Return what was written and what it means."""
-        from claudeops.domain.listing import reference
-
-        try:
-            return str(value), reference(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 MOMENT: Final = _Moment()
 LENGTH: Final = _Length()
-SESSION: Final = _SessionReference()
 
 SINCE: Final = click.option("--since", type=MOMENT, metavar="WHEN", help="Only since then: 30m, 2h, 7d or a time.")
 LIMIT: Final = click.option(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from claudeops.cli.commands.filters import LENGTH, LIMIT, MOMENT, SESSION, SINCE, filters, shaped
-from claudeops.cli.commands.options import examples
+from claudeops.cli.commands.filters import LENGTH, LIMIT, MOMENT, SINCE, filters, shaped
+from claudeops.cli.commands.options import SESSION, examples
 
 if TYPE_CHECKING:  # help and mistakes are answered without the model
     from claudeops.cli.answer import AnswerShape

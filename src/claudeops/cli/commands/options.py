@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
+
+if TYPE_CHECKING:  # help and mistakes are answered without the model
+    from claudeops.domain.listing import Reference
 
 OTHERS: Final = "Commands"
 """The heading of commands that no other heading names."""
@@ -25,6 +28,24 @@ POLICY_FILE: Final = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="A policy file to try instead of the one in force.",
 )
+
+
+class _SessionReference(click.ParamType["tuple[str, Reference]"]):
+    """A session, by its id or the beginning of its CLI's; with the words of the operator."""
+
+    name = "session"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Reference]:
+        """Return what was written and what it means."""
+        from claudeops.domain.listing import reference  # noqa: PLC0415 - when a command is called
+
+        try:
+            return str(value), reference(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SESSION: Final = _SessionReference()
 
 
 class WholeHelp(click.Group):

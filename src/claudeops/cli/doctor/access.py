@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import http.client
-import importlib.metadata
 import ipaddress
 import json
 import socket
@@ -20,6 +19,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from claudeops import __version__
 from claudeops.app.meter import upstream
 from claudeops.app.wiring import model_access
 from claudeops.cli.doctor.finding import DoctorContext, Finding, ModelAnswer, doubtful, failed, failed_with, fine
@@ -27,6 +27,7 @@ from claudeops.cli.reply import ErrorKind, Exit
 from claudeops.domain.owner import OF_A_SITE
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of
 from claudeops.engine.daemon.liveness import STATUS_FILE, look
+from claudeops.engine.meter.connections import ModelApi
 from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError
 from claudeops.harness.protocol import CredentialKind
@@ -239,7 +240,7 @@ def _headers(settings: Settings) -> dict[str, str]:
     common = {
         "anthropic-version": "2023-06-01",
         "content-type": "application/json",
-        "user-agent": f"claudeops/{importlib.metadata.version('claudeops')}",
+        "user-agent": f"claudeops/{__version__}",
     }
     if access.credential is CredentialKind.OAUTH_TOKEN:
         return {**common, "authorization": f"Bearer {access.secret}", "anthropic-beta": "oauth-2025-04-20"}
@@ -275,7 +276,7 @@ async def meter(_case: DoctorContext, settings: Settings) -> Finding:
             "Unset it.",
         )
     try:
-        async with upstream(settings).connections():
+        async with ModelApi(upstream(settings)):
             pass  # proxy and certificates are usable
     except ConfigurationError as error:
         return failed_with(error)

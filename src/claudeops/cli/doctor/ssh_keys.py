@@ -21,12 +21,13 @@ from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import named_in
 from claudeops.engine.cell.levels import choose
-from claudeops.engine.cell.reach import Needs, list_of, read_text, ssh_text
+from claudeops.engine.cell.reach import Needs, list_of, ssh_text
 from claudeops.engine.estate import read_estate
 from claudeops.engine.session.keys import AGENT_VARIABLE, OTHER_AGENT
 from claudeops.engine.ssh.agent import MOST_KEYS, open_agent
 from claudeops.engine.ssh.keys import find_keys, is_ssh_key
 from claudeops.errors import ConfigurationError
+from claudeops.files import read_text
 from claudeops.formats.network.ssh_config import SshConfig
 from claudeops.logs import get_logger
 from claudeops.policy.policy import TierPolicy

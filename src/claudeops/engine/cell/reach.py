@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from claudeops.engine.cell.forwarder import ForwarderTally, NotConnected, open_n
 from claudeops.engine.cell.headers.relay import Relays, RelayTally, Trouble, relays_for
 from claudeops.engine.cell.own_network import NameLookup, Network, hosts_file, name_servers, resolved
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
+from claudeops.files import read_text
 from claudeops.formats.network.addresses import Endpoint, endpoints_in, endpoints_of_environment, servers_in
 from claudeops.formats.network.destinations import Exclusions, destinations
 from claudeops.formats.network.headers import SecretHeader
@@ -31,7 +31,6 @@ from claudeops.policy.policy import TierPolicy
 from claudeops.structs import replace
 
 _MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
-_MOST_BYTES: Final = 256 * 1024  # of one file
 _SHOWN: Final = 20  # places of a log line
 _ETC_SSH: Final = Path("/etc/ssh/ssh_config")
 
@@ -198,19 +197,3 @@ def _ssh_lines(path: Path, home: Path, read: Callable[[Path], str]) -> Iterator[
             whole = path.parent / (home / pattern[2:] if pattern.startswith("~/") else pattern.strip('"'))
             for included in islice(sorted(Path("/").glob(str(whole).lstrip("/"))), _MOST_INCLUDED):
                 yield from read(included).split("\n")
-
-
-def read_text(path: Path, *, most: int = _MOST_BYTES) -> str:
-    """Return the beginning of a file, of so many bytes, or "" where there is none, or none that the daemon may read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
-    except OSError:
-        return ""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        return os.read(descriptor, most).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)

@@ -25,7 +25,6 @@ from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import Cell, OwnNetwork, SandboxedCommand, SandboxSpec
-from claudeops.engine.cell.forwarder import open_network
 from claudeops.engine.cell.own_network import Network, hosts_file
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.process import child as process
@@ -222,6 +221,9 @@ class _Session(msgspec.Struct, kw_only=True):
             async with contextlib.AsyncExitStack() as opened:
                 network = None
                 if self.bench.cell.has_network:
+                    # Few starts come here: the gate of a CLI is tried once.
+                    from claudeops.engine.cell.forwarder import open_network  # noqa: PLC0415 - see above
+
                     listed = await opened.enter_async_context(open_network(_of_api(url), lambda _: None))
                     network = OwnNetwork(door=listed.door, hosts=hosts_file(_of_api(url)))
                 try:

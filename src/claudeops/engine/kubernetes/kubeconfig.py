@@ -6,15 +6,17 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from claudeops.engine.cell.cell import KUBECONFIG, Cell, IsolationLevel
-from claudeops.engine.cell.reach import read_text
-from claudeops.engine.kubernetes.upstream import Context
+from claudeops.files import read_text
 from claudeops.formats.estate.trees import UnreadableError
 from claudeops.formats.kubeconfig import ClusterUpstream, Kubeconfig, KubeconfigText, UnservedContext, read_kubeconfig
+
+if TYPE_CHECKING:  # HTTP: a tier without clusters does without
+    from claudeops.engine.kubernetes.upstream import Context
 
 OF_HOME: Final = Path(".kube") / "config"
 _MOST_FILES: Final = 16
@@ -59,7 +61,7 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
     named = {Path(os.path.normpath(file)) for file in said.files}
     return TierClusters(
         current=said.current,
-        contexts=tuple(context for _, context in found if isinstance(context, Context)),
+        contexts=tuple(context for _, context in found if not isinstance(context, UnservedContext)),
         unserved=(*said.unserved, *(context for _, context in found if isinstance(context, UnservedContext))),
         files=frozenset(there) | named,
         authorities=frozenset(Path(upstream.authority.file) for upstream in said.served if upstream.authority.file),
@@ -67,6 +69,8 @@ def read_clusters(files: tuple[Path, ...]) -> TierClusters:
 
 
 def _context(upstream: ClusterUpstream, said: Kubeconfig) -> Context | UnservedContext:
+    from claudeops.engine.kubernetes.upstream import Context  # noqa: PLC0415 - see above
+
     texts = [_text(source) for source in (upstream.authority, upstream.certificate, upstream.key)]
     missing = next((text for text in texts if isinstance(text, Path)), None)
     if missing is not None:

@@ -19,7 +19,8 @@ from claudeops.domain.spending.budget import BudgetDenied
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.meter.account import CallRequest, MeterAccount
 from claudeops.engine.meter.bodies import Bodies, BodyRefusedError, BodyRoom, OutgoingBody
-from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, ModelApi, answer_headers
+from claudeops.engine.meter.connections import BROKEN, NEVER_SENT, ModelApi
+from claudeops.engine.meter.upstream import answer_headers
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.formats.model_request import RequestObjection, display, read_request, unknown_betas
 from claudeops.formats.usage import UsageReader

@@ -24,7 +24,8 @@ from claudeops.engine.meter.account import CallWaker, Ledger, MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
-from claudeops.engine.meter.upstream import ModelApi, ModelUpstream
+from claudeops.engine.meter.connections import ModelApi
+from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.engine.ports import UNCOUNTED, Counting
 from claudeops.harness.protocol import ModelAccess
 from claudeops.http_server import ConnectionPool, listen
@@ -168,7 +169,7 @@ async def serve_meter(
     ``trusted``: the certificates, where they are read by now. Raises `ConfigurationError` if the connections to the
     model API cannot be prepared as configured.
     """
-    async with upstream.connections(trusted=trusted) as api, open_tasks() as tasks:
+    async with ModelApi(upstream, trusted=trusted) as api, open_tasks() as tasks:
         meter = Meter(upstream, api, deps, limits or MeterLimits())
         async with listen(meter, host=_HOST, port=0, closing=anyio.Event(), crowd=meter.crowd) as meter.url:
             tasks.start_soon(meter.ledger.run)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self, TypedDict
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
-import httpcore2
-
-from claudeops.engine.meter.bodies import OutgoingBody
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
 
 PUBLIC_URL: Final = "https://api.anthropic.com"
 
-SILENCE_SECONDS: Final = 600.0
-"""How long an answer may be silent; the CLI itself waits as long. The API sends a ping every few seconds."""
-
-_CONNECT_SECONDS: Final = 30.0
-_TIMEOUTS: Final = {
-    "connect": _CONNECT_SECONDS,
-    "read": SILENCE_SECONDS,
-    "write": SILENCE_SECONDS,
-    "pool": SILENCE_SECONDS,
-}
-_KEPT_CONNECTIONS: Final = 20  # idle ones
-_KEPT_SECONDS: Final = 60.0
 _OAUTH_BETA: Final = b"oauth-2025-04-20"  # without it the API takes no OAuth token
 _BETA: Final = b"anthropic-beta"
 
@@ -58,24 +42,7 @@ _PASSED_TOO: Final = (b"x-stainless-", b"x-claude-code-")
 
 _NOT_FOR_CHILDREN: Final = _HOP_BY_HOP | {b"set-cookie"}
 
-NEVER_SENT: Final = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout, httpcore2.ProxyError)
-"""After these errors the API has received nothing of a request."""
-
-BROKEN: Final = (*NEVER_SENT, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
-"""Errors that end an exchange before the end of its answer."""
-
 RawHeaders = list[tuple[bytes, bytes]]
-
-
-class _Kept(TypedDict):
-    """How idle connections are kept, as httpcore2 takes it."""
-
-    max_connections: int | None
-    max_keepalive_connections: int
-    keepalive_expiry: float
-
-
-_KEPT: Final = _Kept(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,14 +54,6 @@ class ModelUpstream:
     secret: str | None = field(default=None, repr=False)  # None: a gateway that needs none
     network: Mapping[str, str] = field(default_factory=dict, repr=False)  # proxies and CA files, by variable
 
-    def connections(self, *, trusted: ssl.SSLContext | None = None) -> ModelApi:
-        """Return the connections to the model API, for the whole life of the meter.
-
-        ``trusted``: what `trusted_certificates` has read, which takes time. Raises `ConfigurationError` if the proxy or
-        a file of certificates cannot be used.
-        """
-        return ModelApi(self, connection_pool(self.url, self.network, trusted=trusted))
-
     @property
     def url(self) -> str:
         """Return the address below which the API's paths are."""
@@ -102,8 +61,12 @@ class ModelUpstream:
 
     @property
     def proxy(self) -> str | None:
-        """Return the proxy to use, if any; raises `ConfigurationError` for one that does not speak HTTP."""
-        return _proxy(self.network, self.url)
+        """Return the proxy to use, if any; raises `ConfigurationError` for one that cannot be used."""
+        return proxy_of(self.network, self.url)
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` for a proxy that cannot be used."""
+        _ = self.proxy
 
     def headers(self, headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
         """Return a child's headers as they go to the API, with the real credential instead of its token."""
@@ -117,89 +80,10 @@ class ModelUpstream:
         return [*kept, (b"x-api-key", self.secret.encode())]
 
 
-class ModelApi:
-    """The connections to the model API; idle ones are kept for the next call.
-
-    It uses httpcore2 without the client of httpx2 around it: what that adds (redirects, cookies, authentication, the
-    texts of answers) is not needed here, and takes as long as the connection itself.
-    """
-
-    def __init__(self, upstream: ModelUpstream, pool: httpcore2.AsyncConnectionPool) -> None:
-        self._upstream = upstream
-        self._pool = pool
-        base = urlsplit(upstream.url)
-        self._path = base.path.encode()
-        self._url = _url(base, b"/")
-        self._host: RawHeaders = [(b"host", _host(base))]
-        if (named := _user_and_password(base)) is not None:
-            self._host.append((b"authorization", b"Basic " + base64.b64encode(b":".join(named))))
-
-    async def __aenter__(self) -> Self:
-        """Return this object; connections are made when they are needed."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
-        await self._pool.aclose()
-
-    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: OutgoingBody) -> httpcore2.Request:
-        """Return a child's request as it goes to the API, with the API's path, the real credential and ``body``."""
-        url, target = self._url, self._path + path.encode()
-        return httpcore2.Request(
-            b"POST",
-            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=target),
-            headers=[*self._host, *self._upstream.headers(headers), (b"content-length", str(body.length).encode())],
-            content=body,
-            extensions={"timeout": _TIMEOUTS},
-        )
-
-    async def send(self, request: httpcore2.Request) -> httpcore2.Response:
-        """Send a request; return the head of the answer. The caller closes the answer.
-
-        Raises one of `BROKEN` when the connection breaks or nothing comes.
-        """
-        return await self._pool.handle_async_request(request)
-
-
-def connection_pool(
-    url: str, network: Mapping[str, str], *, trusted: ssl.SSLContext | None = None
-) -> httpcore2.AsyncConnectionPool:
-    """Return the connections to a server, through its proxy; ``network`` has proxies and CA files, by variable.
-
-    ``trusted``: what `trusted_certificates` has read, which takes time, for whoever opens more than one.
-    Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
-    """
-    certificates = trusted or trusted_certificates(network)
-    if (through := _proxy(network, url)) is None:
-        return httpcore2.AsyncConnectionPool(ssl_context=certificates, **_KEPT)
-    proxy = urlsplit(through)
-    return httpcore2.AsyncHTTPProxy(
-        _url(proxy, b"/"), proxy_auth=_user_and_password(proxy), ssl_context=certificates, **_KEPT
-    )
-
-
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """Return the headers of an answer that the child gets."""
     lower = ((name.lower(), value) for name, value in headers)
     return [(name, value) for name, value in lower if name not in _NOT_FOR_CHILDREN]
-
-
-def _url(parts: SplitResult, target: bytes) -> httpcore2.URL:
-    host = (parts.hostname or "").encode("idna")
-    return httpcore2.URL(scheme=parts.scheme.encode(), host=host, port=parts.port, target=target)
-
-
-def _host(parts: SplitResult) -> bytes:
-    """Return the value of the Host header: RFC 9110, 7.2."""
-    host = (parts.hostname or "").encode("idna")
-    host = b"[%s]" % host if b":" in host else host
-    return host if parts.port is None else b"%s:%d" % (host, parts.port)
-
-
-def _user_and_password(parts: SplitResult) -> tuple[bytes, bytes] | None:
-    if parts.username is None:
-        return None
-    return unquote(parts.username).encode(), unquote(parts.password or "").encode()
 
 
 def _with_oauth(headers: RawHeaders) -> RawHeaders:
@@ -211,7 +95,8 @@ def _with_oauth(headers: RawHeaders) -> RawHeaders:
     return [*others, (_BETA, b",".join((_OAUTH_BETA, *betas)))]
 
 
-def _proxy(network: Mapping[str, str], url: str) -> str | None:
+def proxy_of(network: Mapping[str, str], url: str) -> str | None:
+    """Return the proxy for a server; raises `ConfigurationError` for one that cannot be used."""
     parts = urlsplit(url)
     name = f"{parts.scheme}_proxy"
     # Lower case outranks upper case, as everywhere.
@@ -219,12 +104,22 @@ def _proxy(network: Mapping[str, str], url: str) -> str | None:
     if not proxy or _is_excepted(parts, network.get("no_proxy") or network.get("NO_PROXY") or ""):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in {"http", "https"}:
+    if not _is_http(proxy):
         raise ConfigurationError(
             f"{name.upper()} is no http or https proxy (not shown, it may hold a password): set one, or name the "
             f"host {parts.hostname} in NO_PROXY."
         )
     return proxy
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - a port that is no number is only noticed here
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _is_excepted(url: SplitResult, no_proxy: str) -> bool:

@@ -25,12 +25,13 @@ from anyio.abc import Process
 from claudeops.domain.network.destination import Destination
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, program_mounts
 from claudeops.engine.cell.cell import BASH
-from claudeops.engine.cell.reach import read_text, ssh_text
+from claudeops.engine.cell.reach import ssh_text
 from claudeops.engine.cell.system_calls import filter_file
 from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.engine.process.tree import await_end, tree_of
 from claudeops.engine.ssh.keys import SshKey, TemplateKeys
+from claudeops.files import read_text
 from claudeops.formats.network.key_scope import KeyScope, key_scope
 from claudeops.formats.network.ssh_config import known_hosts_files
 from claudeops.logs import LogEvent, Logger

@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from claudeops.engine.cell.reach import read_text, ssh_text
+from claudeops.engine.cell.reach import ssh_text
+from claudeops.files import read_text
 from claudeops.formats.network.ssh_config import identity_files
 from claudeops.formats.network.ssh_key import OWN_FORM_CHARACTERS, PrivateKey, has_own_form, private_key
 from claudeops.tasks import check_abandoned

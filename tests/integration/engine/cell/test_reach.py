@@ -15,7 +15,8 @@ import pytest
 from claudeops import logs
 from claudeops.domain.estate.estate import Estate
 from claudeops.engine.cell.own_network import NameLookup
-from claudeops.engine.cell.reach import Needs, list_of, open_reach, read_text, ssh_text
+from claudeops.engine.cell.reach import Needs, list_of, open_reach, ssh_text
+from claudeops.files import read_text
 from claudeops.policy.tiers import TierPolicy, parse_policy, tier_policy
 from support.waiting import PATIENCE_SECONDS
 

@@ -14,6 +14,7 @@ from claudeops.clock import Clock
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.sessions import Session
 from claudeops.domain.spending import prices
+from claudeops.engine.meter.connections import ModelApi
 from claudeops.engine.meter.upstream import ModelUpstream
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
@@ -407,13 +408,24 @@ def test_the_operators_proxy_is_used(network: dict[str, str], url: str | None, g
     assert upstream.proxy == goes_through
 
 
-def test_a_proxy_that_speaks_no_http_is_refused_without_showing_it() -> None:
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://user:password@proxy",
+        "http://user:password@",
+        "http://user:password@proxy:65536",
+        "http://user:password@proxy:port",
+        "http://user:password@proxy..example",
+        "http://user:password@[::1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_refused_without_showing_it(proxy: str) -> None:
     with pytest.raises(ConfigurationError, match="HTTPS_PROXY is no http or https proxy") as caught:
-        ModelUpstream(network={"HTTPS_PROXY": "socks5://user:password@proxy"}).connections()
+        ModelUpstream(network={"HTTPS_PROXY": proxy}).check()
     assert "password@" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"])
 def test_certificates_that_cannot_be_read_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        ModelUpstream(network={name: "/nowhere/ca.pem"}).connections()
+        ModelApi(ModelUpstream(network={name: "/nowhere/ca.pem"}))
