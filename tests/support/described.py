@@ -30,6 +30,7 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.core.transport import Response
 from schemathesis.engine import events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
+from schemathesis.openapi.checks import UseAfterFree
 from sqlalchemy import Connection
 from starlette.types import Message, Receive, Scope, Send
 
@@ -251,10 +252,13 @@ def _of_its_own(_: HookContext, case: Case[Any], __: dict[str, Any]) -> None:
 
 @schemathesis.hook("filter_failure")
 def _is_known(_: HookContext, failure: Failure, case: Case[Any], __: Response) -> bool:
-    """Leave out that a text of a format of ours was taken although it was drawn as a wrong one: it may be a right one.
+    """Leave out what is no fault.
 
-    What makes a moment, or a matcher, no JSON Schema says; the tests of each say what is refused.
+    A text of a format of ours may be a right one although it was drawn as a wrong one: what makes a moment, or a
+    matcher, no JSON Schema says; the tests of each say what is refused. A silence that was ended stays on record.
     """
+    if isinstance(failure, UseAfterFree):
+        return case.operation.path != "/api/v1/silences/{id}"
     meta = case.meta
     mutations = [] if meta is None else getattr(meta.phase.data, "mutations", ())
     is_of_format = bool(mutations) and all("format" in mutation.keywords for mutation in mutations)

@@ -141,9 +141,12 @@ def _seen(trace: Path) -> Seen:
 
 
 def read_trace(trace: str, printed: bytes = b"") -> Seen:
-    """Return what strace wrote down about one call; its first program, bash itself, is left out."""
+    """Return what strace wrote down about one call; its first program, bash itself, is left out.
+
+    Of a call that was ended, or filled its trace, the last line may have no end, and what it lacks would change it.
+    """
     seen = Seen(printed=printed)
-    for line in trace.splitlines():
+    for line in trace[: trace.rfind("\n") + 1].splitlines():
         found = _LINE.fullmatch(line)
         if found is not None:
             _note(found["name"], found["rest"], seen)

@@ -158,6 +158,16 @@ def test_a_trace_is_read() -> None:
     )
 
 
+def test_a_line_of_a_trace_that_was_cut_says_nothing() -> None:
+    """It was killed, or its file was full: whether it opened a directory would stand behind the cut."""
+    bash, opened = '7 execve("\\x2f", ["\\x62"], []) = 0\n', '7 openat(AT_FDCWD<\\x2f>, "\\x2f", O_RDONLY'
+    rest = "|O_DIRECTORY) = 3<\\x2f>\n"
+
+    whole, cut = read_trace(f"{bash}{opened}{rest}"), read_trace(f"{bash}{opened}{rest}{opened}")
+
+    assert cut == whole == Seen(opened=[Opened(path="/", found="/", writing=False, directory=True)])
+
+
 def test_every_habit_has_a_reason_and_says_what_is_done() -> None:
     for habit in HABITS:
         assert habit.reason

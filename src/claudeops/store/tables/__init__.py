@@ -10,7 +10,7 @@ A module knows the tables of its subject alone, so that a command loads those th
 
 from typing import Final
 
-HEAD: Final = "0040"
+HEAD: Final = "0041"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 JOBS_MARK: Final = "claudeops, version "

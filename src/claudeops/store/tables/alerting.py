@@ -193,6 +193,7 @@ incidents: Final = Table(
     Index(None, "status", "resolved_at"),
     Index(None, "service", "number"),
     Index(None, "status", "number"),
+    Index(None, "severity", "number"),
     Index(None, "opened_at"),
     comment="One trouble with one service or group, from its first signal to its proven end.",
 )

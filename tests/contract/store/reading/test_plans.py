@@ -35,7 +35,7 @@ from support.stores import Database
 
 BIG: Final = (
     *("events", "sessions", "tool_calls", "model_calls", "service_checks", "cooldown_actions", "alerts"),
-    *("memories", "outbox"),
+    *("incidents", "memories", "outbox"),
 )
 SCAN: Final = re.compile(rf"^SCAN ({'|'.join(BIG)})\b(?! USING)")
 SORT: Final = "USE TEMP B-TREE FOR ORDER BY"
@@ -67,7 +67,7 @@ LISTS: Final[Mapping[str, tuple[List, tuple[str, ...]]]] = {
 }
 FILTERS: Final[Mapping[str, Any]] = {
     "service": "web",
-    "level": EventLevel.CRITICAL,
+    "level": EventLevel.WARNING,  # and what is worse: two values
     "tier": 2,
     "outcome": Outcome.ERROR,
     "since": NOW - timedelta(days=2),
@@ -154,3 +154,12 @@ def test_a_service_with_several_spellings_is_not_sorted(database: Database) -> N
             branches = [step for step in steps if "ix_events_service_level_id" in step]
             assert len(branches) == 6  # two spellings, three levels
             assert not [step for step in steps if step == SORT and "MATERIALIZE" in step]
+
+
+def test_incidents_of_a_level_and_worse_are_not_sorted(database: Database) -> None:
+    with database.connect() as connection:
+        for wanted in (Listing(level=EventLevel.INFO), Listing(level=EventLevel.INFO, before=1000)):
+            steps = plans_of(connection, partial(entries.listed, everything=True, now=NOW), wanted)
+            branches = [step for step in steps if "ix_incidents_severity_number" in step]
+            assert len(branches) == 3
+            assert SORT not in steps

@@ -57,7 +57,9 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool, now: da
     if not everything:  # few are not over, whatever else is asked for
         query = query.where(or_(false(), *either)) if either is not None else query
         either = [incidents.c.status == status.value for status in _NOT_OVER]
-    if wanted.level is not None:
+    if wanted.level is not None and either is None:
+        either = [incidents.c.severity == level.value for level in levels_from(wanted.level)]
+    elif wanted.level is not None:
         query = query.where(incidents.c.severity.in_(levels_from(wanted.level)))
     read = partial(_entry, now=now)
     return page(connection, query, incidents.c.number, wanted, read, either=either)
