@@ -146,7 +146,7 @@ def _expected_children(records: Records, row: Row) -> list[tuple[object, object]
         given_up = tier == 1 and row["trigger"] == "recovery"
         return [] if given_up else [("recovery", 1)]
     if row["decision_reason"] == "escalated":
-        return [("escalation", max(tier + 1, min(_tier_that_relapsed(records, row) + 1, max(MODELS))))]
+        return [("escalation", max(tier + 1, min(tier_that_relapsed(records, row) + 1, max(MODELS))))]
     if row["outcome"] == "cancelled":  # it was a stop of ours
         return []
     if row["decision_reason"] == "session_failed" and tier == 1 and row["trigger"] != "retry":
@@ -154,10 +154,12 @@ def _expected_children(records: Records, row: Row) -> list[tuple[object, object]
     return []
 
 
-def _tier_that_relapsed(records: Records, row: Row) -> int:
+def tier_that_relapsed(records: Records, row: Row) -> int:
     """Return the tier whose change of another chain a session has found undone, 0 where there is none.
 
     All trials act on one service alone, of which a session that escalates says that it is down; and none lasts a day.
+    Of two sessions that ended beside each other no row says whose end was written first: a row has the moment of the
+    end, and the transaction may wait. What one of them did the other one may know or not.
     """
     sessions = {each["id"]: each for each in records.sessions}
     known = [
@@ -167,12 +169,15 @@ def _tier_that_relapsed(records: Records, row: Row) -> int:
         and (action["success"] or action["error"] == NO_RESULT_SEEN)
         and records.written_at(sessions[action["session_id"]]) <= records.written_at(row)
     ]
-    latest = max(known, key=lambda action: str(action["timestamp"]), default=None)
+    # Its answer is written with the end of the session that found it, and once.
+    found = [one for one in known if one["held"] == "relapsed" and one["held_checked_at"] == row["ended_at"]]
+    latest = max(found, key=lambda action: str(action["timestamp"]), default=None)
     # What was done while the session looked says more than what it saw: then nothing has relapsed.
     if latest is None or str(latest["timestamp"]) >= str(row["started_at"]):
         return 0
-    # Its answer is written with the end of the session that found it, and once.
-    if latest["held"] != "relapsed" or latest["held_checked_at"] != row["ended_at"]:
+    # So does what was done later, where that was known before the session began.
+    before = (one for one in known if records.written_at(sessions[one["session_id"]]) < str(row["started_at"]))
+    if any(str(one["timestamp"]) > str(latest["timestamp"]) for one in before):
         return 0
     return int(str(latest["tier"]))
 

@@ -24,7 +24,7 @@ from kill_matrix.course import Course
 from kill_matrix.databases import DatabaseKind, SqliteDatabase, Templates, templates
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.forks import Zygote, zygote
-from kill_matrix.invariants import check, fires_once_a_day
+from kill_matrix.invariants import check, fires_once_a_day, tier_that_relapsed
 from kill_matrix.left import left_behind, left_beside
 from kill_matrix.matrix import Verdict, keep, known_plans
 from kill_matrix.plan import (
@@ -259,6 +259,36 @@ def test_the_end_of_a_session_that_was_recovered_was_written_later_than_it_says(
 )
 def test_a_trial_that_runs_into_the_next_day_fires_once_for_each(due: list[str], is_right: bool) -> None:
     assert fires_once_a_day(due, began="2026-11-30", today="2026-12-01") is is_right
+
+
+@pytest.mark.parametrize(
+    ("second", "tier"),
+    [
+        ({"started_at": "10:02", "ended_at": "10:08"}, 2),  # ended beside it, and was perhaps written later
+        ({"started_at": "10:02", "ended_at": "10:04"}, 0),  # was known, and says more
+        ({"started_at": "10:02", "ended_at": "10:12"}, 2),  # ended later
+    ],
+)
+def test_what_a_session_did_that_ended_beside_another_one_may_be_known_to_it_or_not(
+    second: dict[str, str], tier: int
+) -> None:
+    """The trial of seed 30083: a tier 3 whose end was written after that of the session that found tier 2's undone."""
+    sessions = [
+        {"id": 2, "root_session_id": 1, "started_at": "10:00", "ended_at": "10:01"},
+        {"id": 4, "root_session_id": 1, **second},
+    ]
+    row = {"id": 3, "root_session_id": 3, "started_at": "10:05", "ended_at": "10:09"}
+    action = {"success": True, "error": None, "held": None, "held_checked_at": None}
+    undone = {**action, "held": "relapsed", "held_checked_at": "10:09"}
+    actions = [
+        {**undone, "session_id": 2, "tier": 2, "timestamp": "10:00"},
+        {**action, "session_id": 4, "tier": 3, "timestamp": "10:03"},
+    ]
+    records = SimpleNamespace(
+        sessions=[*sessions, row], rows=lambda _: actions, written_at=lambda session: session["ended_at"]
+    )
+
+    assert tier_that_relapsed(cast("Records", records), row) == tier
 
 
 def test_of_those_that_come_by_at_once_one_is_struck(tmp_path: Path) -> None:
