@@ -1,7 +1,7 @@
 """The meter, started from the operator's settings. Part of the composition root.
 
 What it takes is checked when a node is opened. It is loaded and opened for the first session, or once a daemon is
-ready: a web server and an HTTP client take long to import, and nobody who waits for a daemon waits for them.
+ready: a web server and an HTTP client take long to import, and a start does not wait for them.
 """
 
 from __future__ import annotations

@@ -243,8 +243,8 @@ def read_http_url(reader: VariableReader, name: str) -> str | None:
     given = reader.secret(name)
     if given is None:
         return None
-    parts = _split(given)
-    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname or parts.fragment:
+    parts = _split_http(given)
+    if parts is None or parts.fragment:
         raise ConfigurationError(
             f"{name} is not an http or https URL (not shown, it may hold a secret): "
             "set it to one such as https://api.example.com."
@@ -306,9 +306,8 @@ def read_public_urls(reader: VariableReader, name: str) -> tuple[str, ...]:
     """Return http or https URLs that may be shown to anybody, without a slash at the end."""
     urls = reader.names(name)
     for url in urls:
-        parts = _split(url)
-        plain = parts is not None and not (parts.username or parts.password or parts.query or parts.fragment)
-        if parts is None or not plain or parts.scheme not in {"http", "https"} or not parts.hostname:
+        parts = _split_http(url)
+        if parts is None or parts.username or parts.password or parts.query or parts.fragment:
             raise ConfigurationError(
                 f"{name} holds something that is no http or https URL, or has a user, a query or a fragment (not "
                 "shown, it may hold a secret): set it to one such as https://ops.example.com."
@@ -341,10 +340,20 @@ def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - a port that is no number is only noticed here
-        (parts.hostname or "").encode("idna")  # nor a name that no server can have
     except ValueError:
         return None
     return None if any(character.isspace() for character in url) else parts
+
+
+def _split_http(url: str) -> SplitResult | None:
+    parts = _split(url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        return None
+    try:
+        parts.hostname.encode("idna")  # as whoever connects does: there are names that no server can have
+    except UnicodeError:
+        return None
+    return parts
 
 
 # --- groups --------------------------------------------------------------------------------------------

@@ -219,6 +219,7 @@ def test_cron_is_taken_as_it_stands(world: World, cron: str) -> None:
         pytest.param("postgres://u:p%40ss@db/ops", "postgresql+psycopg://u:p%40ss@db/ops", id="short-scheme"),
         pytest.param("postgresql://db:5433/ops?sslmode=require", None, id="options"),
         pytest.param("postgresql+psycopg:///ops", "postgresql+psycopg:///ops", id="local-socket"),
+        pytest.param(f"postgresql://u@%2Fsrv%2F{'a' * 80}/ops", None, id="socket-longer-than-a-name"),
         pytest.param("sqlite:////srv/ops.db", "sqlite:////srv/ops.db", id="absolute"),
     ],
 )
