@@ -14,6 +14,7 @@ import resource
 import time
 from collections.abc import AsyncIterator
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +80,20 @@ class ControlGroup(msgspec.Struct, frozen=True):
         """Return the file to which a process writes ``0`` to join."""
         return self.directory / "cgroup.procs"
 
+    def take(self, pid: int) -> None:
+        """Have a process join, for which the kernel waits for all processors, 6 to 20 ms; raises `OSError`."""
+        _write(self.door, str(pid))
+
+    def bound(self, processes: int | None, memory_mb: int | None, *, files_mb: int = 0) -> None:
+        """Bound its processes, and its memory somewhat above a session's own limit; raises `OSError`.
+
+        ``files_mb``: what its files in memory may take (MiB). Where the kernel counts memory, they are part of it.
+        """
+        if processes is not None:
+            _write(self.directory / "pids.max", str(processes))
+        if memory_mb is not None and (limit := self.directory / "memory.max").exists():
+            _write(limit, str((int(memory_mb * _HEADROOM) + files_mb) * MIB))
+
     def refusals(self) -> dict[Exceeded, int]:
         """Return how often the kernel refused what, without zeros. Reads two files of the kernel."""
         found = {
@@ -89,21 +104,15 @@ class ControlGroup(msgspec.Struct, frozen=True):
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
-    """The place below which sessions get groups."""
+    """The place below which sessions get groups, each with a number: one may be there before its session is known."""
 
     place: Path
     prefix: str  # of this daemon's groups; another daemon may use the same place
 
     @contextlib.asynccontextmanager
-    async def lease(
-        self, name: str, bounds: Bounds, memory_mb: int | None, *, files_mb: int = 0
-    ) -> AsyncIterator[ControlGroup]:
-        """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`.
-
-        ``files_mb``: what its files in memory may take (MiB). The kernel counts them with the memory of processes.
-        """
-        most_mb = None if memory_mb is None else int(memory_mb * _HEADROOM) + files_mb
-        group = await anyio.to_thread.run_sync(self._make, name, bounds, most_mb)
+    async def lease(self) -> AsyncIterator[ControlGroup]:
+        """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`."""
+        group = await anyio.to_thread.run_sync(self._make)
         try:
             yield group
         finally:
@@ -117,20 +126,18 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
                 if left.name.startswith(f"{self.prefix}-") or time.time() - left.stat().st_ctime > _FORGOTTEN_SECONDS:
                     _remove(left, 0)  # the kernel keeps a group that holds processes
 
-    def _make(self, name: str, bounds: Bounds, most_mb: int | None) -> ControlGroup:
-        directory = self.place / f"{self.prefix}-{name}"
-        if directory.exists():
-            _remove(directory, 0)
+    def _make(self) -> ControlGroup:
+        places = (self.place / f"{self.prefix}-{number}" for number in count(1))
+        return ControlGroup(next(filter(_is_made, places)))
+
+
+def _is_made(directory: Path) -> bool:
+    """Make a directory; return whether it is new. Raises `OSError`."""
+    try:
         directory.mkdir()
-        try:
-            if bounds.processes is not None:
-                _write(directory / "pids.max", str(bounds.processes))
-            if most_mb is not None and (directory / "memory.max").exists():
-                _write(directory / "memory.max", str(most_mb * MIB))
-        except OSError:
-            _remove(directory, 0)
-            raise
-        return ControlGroup(directory)
+    except FileExistsError:
+        return False
+    return True
 
 
 class Hierarchy(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,11 +72,9 @@ def bound_in_memory(disk_bytes: int | None, *, given_bytes: int, room_mb: int) -
     return bound if bound.memory_mb <= room_mb else None
 
 
-async def prepared_bytes(workspace: Workspace) -> int:
+def prepared_bytes(workspace: Workspace) -> int:
     """Return what the files of a workspace take in memory: whole pages, holes and second names included."""
-    return await SESSION_FILES.run(
-        lambda: sum(map(_size, _names(workspace.own))), seconds=LOOK_SECONDS, what="measuring a session's files"
-    )
+    return sum(map(_size, _names(workspace.own)))
 
 
 class MemoryFiles(msgspec.Struct, kw_only=True):
@@ -108,10 +106,17 @@ class MemoryFiles(msgspec.Struct, kw_only=True):
 
     def seen(self, mounts: Iterable[Mount]) -> tuple[Mount, ...]:
         """Return a session's mounts with sources that this process, and others of its user, can look at."""
-        place, root = self.sandboxed.place, self.reached.root
+        return self._moved(mounts, self.reached.root)
+
+    def prepared(self, mounts: Iterable[Mount]) -> tuple[Mount, ...]:
+        """Return the same for what the daemon has prepared on the disk, before it is moved in."""
+        return self._moved(mounts, self.workspace.root)
+
+    def _moved(self, mounts: Iterable[Mount], root: Path) -> tuple[Mount, ...]:
+        place = self.sandboxed.place
         return tuple(
             replace(mount, source=root / mount.source.relative_to(place))
-            if mount.source.is_relative_to(place)
+            if f"{mount.source}/".startswith(f"{place}/")
             else mount
             for mount in mounts
         )

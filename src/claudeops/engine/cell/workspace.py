@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -124,7 +124,7 @@ async def create(
     )
 
 
-async def enter(held: ExitStack, context: AbstractContextManager[T]) -> T:
+async def enter(held: ExitStack | AsyncExitStack, context: AbstractContextManager[T]) -> T:
     """Enter a context that accesses the disk, off the event loop; ``held`` leaves it. Raises `OSError`."""
     accesses_none = isinstance(context, nullcontext)
     if accesses_none:

@@ -7,7 +7,7 @@ The module also says how much memory the daemon has left, and how many sessions 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,13 @@ import psutil
 
 from claudeops.domain.chains.outcome import StopCause
 from claudeops.domain.events import EventLevel, NewEvent
-from claudeops.engine.cell.cgroups import MIB, Bounds, ControlGroup, Exceeded
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cgroups import MIB, Bounds, ControlGroup, Exceeded, Groups
+from claudeops.engine.cell.own_files import FilesBound, bound_in_memory, prepared_bytes
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import StopControl
 from claudeops.engine.process.disk_use import DiskPlace, DiskUse, MemoryPlace, Premises
+from claudeops.engine.process.leaders import Ahead
 from claudeops.engine.process.tree import ProcessTally, tally
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -193,6 +196,37 @@ async def watch_over(
         group=group,
         log=log,
     )
+
+
+@contextlib.asynccontextmanager
+async def open_group(groups: Groups | None, ahead: Ahead | None) -> AsyncIterator[ControlGroup | None]:
+    """Hold a session's control group for the length of the block, if there are groups; raises `OSError`.
+
+    It is that of what was started ahead of the session, where that has one.
+    """
+    if groups is None or (ahead is not None and ahead.group is not None):
+        yield None if ahead is None else ahead.group
+        return
+    async with groups.lease() as group:
+        yield group
+
+
+async def bounded_by_kernel(
+    workspace: Workspace, group: ControlGroup | None, bounds: Bounds, *, memory_mb: int | None, room_mb: int
+) -> FilesBound | None:
+    """Have the kernel bound a session that has a group, with its files in memory; raises `OSError`.
+
+    Returns the bound of its files in memory; ``None`` where they stay on the disk, as they do without ``room_mb``.
+    """
+
+    def bound() -> FilesBound | None:
+        given = prepared_bytes(workspace) if room_mb else 0
+        files = bound_in_memory(bounds.disk_bytes, given_bytes=given, room_mb=room_mb) if room_mb else None
+        if group is not None:
+            group.bound(bounds.processes, memory_mb, files_mb=0 if files is None else files.memory_mb)
+        return files
+
+    return await workspaces.SESSION_FILES.run(bound, seconds=workspaces.LOOK_SECONDS, what="bounding a session")
 
 
 def used_mb(found: ProcessTally, worth_knowing_mb: int = 0) -> int:

@@ -11,16 +11,18 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Final
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import Process, SocketStream, TaskGroup, UNIXSocketStream
 
 from claudeops.engine.cell.bubblewrap import LAUNCHER
+from claudeops.engine.cell.cgroups import ControlGroup, Groups
 from claudeops.engine.process.tree import disown, own, starting
 from claudeops.tasks import open_tasks
 
@@ -104,11 +106,28 @@ class Ahead(msgspec.Struct, kw_only=True):
 
     process: Process
     door: UNIXSocketStream
-    is_used: bool = False  # its process is a session's now
+    group: ControlGroup | None = None  # its session's
+    has_joined: bool = False
+    settled: anyio.Event = msgspec.field(default_factory=anyio.Event)  # it has joined its group, or could not
+    is_used: bool = False  # its process is a session's now, or has ended
 
     def leads(self, command: Sequence[str]) -> bool:
         """Return whether a command is led by it, and not by another program."""
         return not self.is_used and self.process.returncode is None and tuple(command[: len(LAUNCHER)]) == LAUNCHER
+
+    async def end(self) -> None:
+        """End it, unless a session has it."""
+        if not self.is_used:
+            self.is_used = True
+            await end_leader(self.process)
+            await anyio.aclose_forcefully(self.door)
+
+    async def join(self, group: ControlGroup) -> None:
+        """Put it into its session's control group; where that fails it tries itself later, and says why."""
+        with suppress(OSError):
+            await anyio.to_thread.run_sync(group.take, self.process.pid)
+            self.has_joined = True
+        self.settled.set()
 
     async def become(
         self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], descriptors: Mapping[int, int]
@@ -118,10 +137,14 @@ class Ahead(msgspec.Struct, kw_only=True):
         ``descriptors``: what it gets, by the number that it has there; all others stay here. Whether it goes on at all
         shows as with any other process: one that could not has ended.
         """
-        words = command[len(LAUNCHER) :]
+        if self.group is not None:
+            with anyio.move_on_after(_WORDS_SECONDS):
+                await self.settled.wait()
+        group, *others = command[len(LAUNCHER) :]
+        words = ("" if self.has_joined else group, *others)
         variables = [f"{name}={value}" for name, value in env.items()]
         head = (str(cwd), ",".join(map(str, descriptors)), str(len(variables)))
-        content = b"".join(os.fsencode(text) + b"\0" for text in (*head, *variables, *words))
+        content = os.fsencode("".join(f"{text}\0" for text in (*head, *variables, *words)))
         # The kernel has its own copies of the descriptors once they are sent.
         with suppress(anyio.BrokenResourceError), anyio.move_on_after(_WORDS_SECONDS):
             await self.door.send_fds(b"\n", list(descriptors.values()))
@@ -132,19 +155,26 @@ class Ahead(msgspec.Struct, kw_only=True):
 
 
 @asynccontextmanager
-async def started_ahead() -> AsyncIterator[Ahead | None]:
-    """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started."""
+async def started_ahead(groups: Groups | None = None) -> AsyncIterator[Ahead | None]:
+    """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started.
+
+    Its control group is held, too. It begins to join that now, while it starts and its session's place is made. What
+    cannot be had is left to the session's own start, which says why if it fails as well.
+    """
     try:
         ahead = await _begun_ahead()
     except OSError:
-        yield None  # the session's own start says why, if it fails as well
+        yield None
         return
-    try:
-        yield ahead
-    finally:
-        if not ahead.is_used:
-            await end_leader(ahead.process)
-            await anyio.aclose_forcefully(ahead.door)
+    async with AsyncExitStack() as held, open_tasks() as tasks:
+        try:
+            if groups is not None:
+                with suppress(OSError):
+                    ahead.group = await held.enter_async_context(groups.lease())
+                    tasks.start_soon(ahead.join, ahead.group)
+            yield ahead
+        finally:
+            await ahead.end()  # before its group is removed
 
 
 async def _begun_ahead() -> Ahead:
@@ -174,18 +204,18 @@ class Launchers:
         self._tasks = tasks
         self._spare: _Spare | None = None
 
-    def expect(self) -> None:
+    def expect(self, groups: Groups | None = None) -> None:
         """Start one for a session that will probably come; unless it does, it ends after `SPARE_SECONDS`."""
         if self._spare is None:
             self._spare = _Spare()
-            self._tasks.start_soon(self._hold, self._spare)
+            self._tasks.start_soon(self._hold, self._spare, groups)
 
     @asynccontextmanager
-    async def started_ahead(self) -> AsyncIterator[Ahead | None]:
-        """Hold a launcher for the length of the block, unless it is used by then; ``None``: it could not be started."""
+    async def started_ahead(self, groups: Groups | None = None) -> AsyncIterator[Ahead | None]:
+        """Hold a launcher for the length of the block, the one that was expected if there is; see `started_ahead`."""
         spare, self._spare = self._spare, None
         if spare is None:
-            async with started_ahead() as ahead:
+            async with started_ahead(groups) as ahead:
                 yield ahead
             return
         try:
@@ -194,8 +224,8 @@ class Launchers:
         finally:
             spare.over.set()
 
-    async def _hold(self, spare: _Spare) -> None:
-        async with started_ahead() as spare.ahead:
+    async def _hold(self, spare: _Spare, groups: Groups | None) -> None:
+        async with started_ahead(groups) as spare.ahead:
             spare.begun.set()
             with anyio.move_on_after(SPARE_SECONDS):
                 await spare.over.wait()

@@ -322,7 +322,7 @@ class Conversation:
             await self.channel.close()
             launchers, is_last = self.context.launchers, self.gate.session.tier >= self.context.rules.max_tier
             if launchers is not None and not is_last and asks_for_next_tier(transcript):
-                launchers.expect()  # it starts while this CLI ends
+                launchers.expect(self.context.confinement.groups)  # it starts while this CLI ends
             return
         self._repaired = True
         self.clocks.another_turn()

@@ -82,7 +82,8 @@ def apply_handoff(
 
 async def prepare(command: CliCommand) -> None:
     """Make the directories and files that ``command`` needs; raises `OSError`."""
-    await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
+    if command.files or command.directories:
+        await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
 
 
 async def last_message(path: str) -> str | None:

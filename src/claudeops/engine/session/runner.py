@@ -21,7 +21,7 @@ from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import BubblewrapCell, Mount
 from claudeops.engine.cell.cgroups import ControlGroup
-from claudeops.engine.cell.own_files import FilesBound, MemoryFiles, bound_in_memory, open_files, prepared_bytes
+from claudeops.engine.cell.own_files import MemoryFiles, open_files
 from claudeops.engine.cell.reach import Needs, ReachedPlace, open_reach
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, StopControl, waiting_for_people
@@ -31,14 +31,14 @@ from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.gate.view import SessionView
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
-from claudeops.engine.process.bounds import BoundsWatch, watch_over
+from claudeops.engine.process.bounds import BoundsWatch, bounded_by_kernel, open_group, watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.process.leaders import Ahead, started_ahead
 from claudeops.engine.process.looks import SessionLooks, open_looks
 from claudeops.engine.session import files
 from claudeops.engine.session.access import ModelWay, needs_of
 from claudeops.engine.session.completion import Gathered, calls_that_ran, conclude, looked, never_started
-from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
+from claudeops.engine.session.context import Clis, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
 from claudeops.engine.session.filters import Filters, cells_behind, clusters_of, files_below, open_filters
@@ -72,15 +72,14 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
     async def running(self, session: Session, control: StopControl) -> AsyncIterator[Ending]:
         """Run one session to its end, and yield that; whatever goes wrong on the way is part of it, not an exception.
 
-        No process of the session is left by then. Its workspace goes when the block is left, so that what follows from
-        the end does not wait for that.
+        No process of the session is left by then. Its workspace, its control group and the process that judged its
+        calls go when the block is left, so that what follows from the end does not wait for that.
         """
         root = self.context.workspaces() / workspaces.workspace_name(session.id)
-        with contextlib.ExitStack() as held:  # the user, until the workspace is gone too
+        async with contextlib.AsyncExitStack() as held:  # the user among them, until the workspace is gone too
             try:
-                async with self._started_ahead() as ahead:
-                    ending = await self._run(session, control, root, held, ahead)
-                yield ending
+                ahead = await held.enter_async_context(self._started_ahead())
+                yield await self._run(session, control, root, held, ahead)
             finally:
                 with anyio.CancelScope(shield=True):  # bounded by itself
                     if (left := await workspaces.remove(root)) is not None:
@@ -90,41 +89,47 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
     def _started_ahead(self) -> contextlib.AbstractAsyncContextManager[Ahead | None]:
         if not isinstance(self.context.confinement.cell, BubblewrapCell):
             return contextlib.nullcontext()
-        launchers = self.context.launchers
-        return started_ahead() if launchers is None else launchers.started_ahead()
+        launchers, groups = self.context.launchers, self.context.confinement.groups
+        return started_ahead(groups) if launchers is None else launchers.started_ahead(groups)
 
     async def _run(
-        self, session: Session, control: StopControl, root: Path, held: contextlib.ExitStack, ahead: Ahead | None
+        self, session: Session, control: StopControl, root: Path, held: contextlib.AsyncExitStack, ahead: Ahead | None
     ) -> Ending:
-        context = self.context
+        context, confinement = self.context, self.context.confinement
         log = log_context(context.log, session)
         started = context.clock.monotonic()
         try:
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             async with read_anew(context, log) as estate_read:  # while the workspace is made
+                group = await held.enter_async_context(open_group(confinement.groups, ahead))
                 await _admit(harness, context.clis)
-                uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
-                keys = await keys_of(context.confinement.cell, tier)
+                uid = await workspaces.enter(held, confinement.cell.acquire_user())
+                keys = await keys_of(confinement.cell, tier)
                 clusters = await clusters_of(tier)
                 kept_back = frozenset() if keys is None else keys.files
                 workspace = await workspaces.create(
                     root, template_home=tier.template_home, uid=uid, without=kept_back | files_below(tier, clusters)
                 )
-                bound = await _bound_in_memory(workspace, context.confinement)
+                bound = await bounded_by_kernel(
+                    workspace,
+                    group,
+                    confinement.bounds,
+                    memory_mb=confinement.session_memory_mb,
+                    room_mb=confinement.files_room_mb,
+                )
             (estate,) = estate_read
             async with (
-                _group(session, context.confinement, bound) as group,
                 metered(context, session, harness, control) as access,
                 open_filters(context, tier, workspace, clusters, log) as filters,
                 open_keys(
-                    context.confinement.cell,
+                    confinement.cell,
                     tier,
                     (workspace, keys),
                     needs := needs_of(context, tier, (workspace, estate), access.way(harness), filters.endpoints),
                     log,
                 ) as session_keys,
                 _reached(context, needs, log) as reach,
-                open_looks({**context.confinement.looks, **cells_behind(context, tier)}, workspace, log) as looks,
+                open_looks({**confinement.looks, **cells_behind(context, tier)}, workspace, log) as looks,
                 open_files(bound, workspace) as memory,
                 await _log_of(session) as sink,
             ):
@@ -147,7 +152,7 @@ class SessionRunner(msgspec.Struct, frozen=True, kw_only=True):
                     control=control,
                     log=log,
                 )
-                gathered = await run.converse()
+                gathered = await run.converse(held)
             gathered = replace(
                 gathered, unbooked=access.unbooked, metered=access.account is not None, stop_detail=access.refusal
             )
@@ -245,8 +250,11 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     control: StopControl
     log: Logger
 
-    async def converse(self) -> Gathered:
-        """Start the CLI, talk to it until it ends, and return the results; raises `OSError` and `HarnessError`."""
+    async def converse(self, held: contextlib.AsyncExitStack) -> Gathered:
+        """Start the CLI, talk to it until it ends, and return the results; raises `OSError` and `HarnessError`.
+
+        ``held`` keeps what judges its calls.
+        """
         watch = await watch_over(
             self.workspace,
             bounds=self.context.confinement.bounds,
@@ -260,11 +268,12 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
         watch.events += (*self.context.prompts.notices.take(), *self.context.libraries.notices.take())
         if self.context.meter is not None:
             self.context.meter.prepare()  # for the next session, while this one's CLI starts
-        async with self.context.judging(self.tier.judge_in(self.workspace, self.estate, launched.mounts)) as judge:
-            conversation = self._conversation(launched, watch, judge)
-            exit_code = await conversation.run()
-            gathered = await self._gathered(launched, conversation, exit_code)
-            return await self._looked(gathered, judge)
+        judging = self.context.judging(self.tier.judge_in(self.workspace, self.estate, launched.mounts))
+        judge = await held.enter_async_context(judging)
+        conversation = self._conversation(launched, watch, judge)
+        exit_code = await conversation.run()
+        gathered = await self._gathered(launched, conversation, exit_code)
+        return await self._looked(gathered, judge)
 
     async def _gathered(self, launched: Launched, conversation: Conversation, exit_code: int | None) -> Gathered:
         transcript = conversation.transcript()
@@ -441,24 +450,6 @@ def _hides(redactor: Redactor, call: ToolCall) -> bool:
 
 def _input_of(call: ToolCall) -> bytes:
     return json.dumps(dict(call.input), default=str).encode()
-
-
-async def _bound_in_memory(workspace: Workspace, limits: Confinement) -> FilesBound | None:
-    """Return the bound of a session's files in memory; ``None`` where they stay on the disk. Raises `OSError`."""
-    if not limits.files_room_mb:
-        return None
-    given = await prepared_bytes(workspace)
-    return bound_in_memory(limits.bounds.disk_bytes, given_bytes=given, room_mb=limits.files_room_mb)
-
-
-def _group(
-    session: Session, limits: Confinement, files: FilesBound | None
-) -> contextlib.AbstractAsyncContextManager[ControlGroup | None]:
-    """Return the context of a session's control group, if there are groups; entering it may raise `OSError`."""
-    if limits.groups is None:
-        return contextlib.nullcontext(None)
-    name, files_mb = f"{session.id}.{session.attempt}", 0 if files is None else files.memory_mb
-    return limits.groups.lease(name, limits.bounds, limits.session_memory_mb, files_mb=files_mb)
 
 
 def _tier_of(session: Session, context: SessionContext) -> TierSetup:

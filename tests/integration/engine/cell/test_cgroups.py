@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from claudeops.engine.cell.cgroups import Bounds, ControlGroup, Exceeded, Groups, find, prepare
+from claudeops.engine.cell.cgroups import ControlGroup, Exceeded, Groups, find, prepare
 from support.waiting import PATIENCE_SECONDS
 
 ONE = "31 23 0:28 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids"
@@ -148,7 +148,8 @@ def here() -> Groups:
 
 @pytest.mark.anyio
 async def test_the_kernel_refuses_one_process_too_many_and_says_so(here: Groups) -> None:
-    async with here.lease("1.1", Bounds(processes=4), 512) as leased:
+    async with here.lease() as leased:
+        leased.bound(4, 512)
         join = f"echo 0 > {leased.door}; for i in 1 2 3 4 5 6; do sleep 0.3 & done; wait"
         with anyio.fail_after(PATIENCE_SECONDS):
             done = await anyio.run_process(["/bin/sh", "-c", join], check=False)
@@ -160,11 +161,22 @@ async def test_the_kernel_refuses_one_process_too_many_and_says_so(here: Groups)
 
 
 @pytest.mark.anyio
+async def test_a_group_that_could_not_be_removed_keeps_no_session_from_its_own(here: Groups) -> None:
+    left = here.place / f"{here.prefix}-1"
+    left.mkdir()
+    try:
+        async with here.lease() as one, here.lease() as another:
+            assert len({left, one.directory, another.directory}) == 3
+    finally:
+        left.rmdir()
+
+
+@pytest.mark.anyio
 async def test_what_a_killed_daemon_left_is_removed_and_nothing_else(here: Groups) -> None:
     another = Groups(place=here.place, prefix=f"{here.prefix}0")
     left = here.place / f"{here.prefix}-7.1"
     left.mkdir()
-    async with another.lease("7.1", Bounds(processes=4), None) as theirs:
+    async with another.lease() as theirs:
         here.clear()
         assert not left.exists()
         assert theirs.directory.is_dir()

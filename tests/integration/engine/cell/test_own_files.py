@@ -169,12 +169,12 @@ async def test_a_session_reaches_no_other_door_to_its_files_than_its_directories
         assert not session.inside("escaped").exists()
 
 
-async def test_a_home_with_holes_is_measured_as_memory_will_hold_it(tmp_path: Path) -> None:
+def test_a_home_with_holes_is_measured_as_memory_will_hold_it(tmp_path: Path) -> None:
     workspace = workspaces.make(tmp_path / "session", template_home=None)
     with (workspace.home / "sparse").open("wb") as file:
         file.truncate(3 * MIB)
     (workspace.home / "small").write_text("x")
-    assert await prepared_bytes(workspace) == 3 * MIB + 4096 + 2 * 4096
+    assert prepared_bytes(workspace) == 3 * MIB + 4096 + 2 * 4096
 
 
 def test_where_a_file_system_in_memory_is_refused_the_level_holds_without_it(tmp_path: Path) -> None:

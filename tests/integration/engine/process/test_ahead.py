@@ -17,6 +17,7 @@ from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
+from claudeops.engine.cell.cgroups import ControlGroup, Groups, find, prepare
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import StopControl
@@ -41,7 +42,14 @@ read -r line; echo "$line"; echo bad >&2; exit 7
 """
 
 
-async def ran(root: Path, ahead: Ahead | None, *, cwd: Path | None = None, script: str = LOOKS) -> tuple[str, str, int]:
+async def ran(
+    root: Path,
+    ahead: Ahead | None,
+    *,
+    cwd: Path | None = None,
+    script: str = LOOKS,
+    group: ControlGroup | None = None,
+) -> tuple[str, str, int]:
     """Return what a script prints and how it ends; it is given a descriptor, and a line to read."""
     cell = try_level(IsolationLevel.BUBBLEWRAP, HostContext(path=PATH))
     assert not isinstance(cell, str), cell
@@ -51,7 +59,7 @@ async def ran(root: Path, ahead: Ahead | None, *, cwd: Path | None = None, scrip
     reading, writing = os.pipe()
     os.write(writing, b"the secret\n")
     os.close(writing)
-    spec = SandboxSpec(workspace=workspace, binary=Path("/bin/bash"), repos_dir=root / "repos", path=PATH)
+    spec = SandboxSpec(workspace=workspace, binary=Path("/bin/bash"), repos_dir=root / "repos", path=PATH, group=group)
     env = {"LC_ALL": "C", "HOME": "/home", "PATH": PATH, "SAYS": "a=b\nc", "EMPTY": ""}
     argv = ("/bin/bash", "-c", script, "bash", str(reading))
     try:
@@ -80,6 +88,20 @@ async def ran(root: Path, ahead: Ahead | None, *, cwd: Path | None = None, scrip
     await sweep(child)
     await child.aclose()
     return printed["out"].decode(), printed["err"].decode(), code
+
+
+@pytest.fixture
+def groups() -> Groups:
+    """Return the groups of this very machine."""
+    found = find(f"ahead-{os.getpid()}")
+    if isinstance(found, str) or prepare(found) is not None:
+        pytest.skip(f"this machine leaves no control groups to us: {found}")
+    return found
+
+
+def members(group: ControlGroup | None) -> list[int]:
+    assert group is not None
+    return [int(pid) for pid in group.door.read_text(encoding="ascii").split()]
 
 
 async def test_what_it_becomes_sees_and_does_what_it_would_without(tmp_path: Path) -> None:
@@ -140,6 +162,55 @@ async def test_one_whose_session_never_comes_ends_with_the_daemon() -> None:
     assert not expected.is_running()
 
 
+async def test_one_is_in_a_control_group_of_its_own_before_its_session_is_known_and_it_goes_with_it(
+    groups: Groups, tmp_path: Path
+) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    async with open_launchers() as launchers:
+        launchers.expect(groups)
+        async with launchers.started_ahead(groups) as ahead, started_ahead(groups) as another:
+            assert ahead is not None
+            assert another is not None
+            assert ahead.group is not None
+            assert another.group is not None
+            assert ahead.group.directory != another.group.directory
+            await until(lambda: members(ahead.group) == [ahead.process.pid])
+            looks = 'cat /proc/self/cgroup; read -r line; test "$line" = "a line"'
+            printed, _, code = await ran(tmp_path, ahead, script=looks)
+            assert code == 0
+            assert printed
+            assert members(ahead.group) == []  # all that was in it has ended
+        await until(lambda: not list(groups.place.glob(f"{groups.prefix}-*")))
+
+
+async def test_a_session_is_in_the_group_that_its_launcher_joined(groups: Groups, tmp_path: Path) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    script = f'read -r line; echo "$line" > {tmp_path}/ran'
+    async with started_ahead(groups) as ahead:
+        assert ahead is not None
+        assert ahead.group is not None
+        ahead.group.bound(1, None)
+        with pytest.raises(SpawnError):  # bubblewrap may start nothing
+            await ran(tmp_path, ahead, script=script)
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_one_that_cannot_join_its_group_leads_a_session_that_says_why(tmp_path: Path) -> None:
+    needs(IsolationLevel.BUBBLEWRAP)
+    async with started_ahead() as ahead:
+        assert ahead is not None
+        ahead.group = gone = ControlGroup(tmp_path / "gone")
+        await ahead.join(gone)
+        with pytest.raises(SpawnError, match="its control group: No such file or directory"):
+            await ran(tmp_path, ahead, group=gone)  # whether or not its end has been noticed
+
+
+async def test_one_without_a_group_to_have_leaves_that_to_its_session(tmp_path: Path) -> None:
+    async with started_ahead(Groups(place=tmp_path / "gone", prefix="x")) as ahead:
+        assert ahead is not None
+        assert ahead.group is None
+
+
 async def test_one_that_has_died_while_it_waited_leads_nothing() -> None:
     before = set(psutil.Process().children())
     async with open_launchers() as launchers:
@@ -158,7 +229,7 @@ async def test_a_next_tiers_launcher_starts_once_a_report_asks_for_it(
     class Counted(Launchers):
         count = 0
 
-        def expect(self) -> None:
+        def expect(self, _groups: Groups | None = None) -> None:
             self.count += 1
 
     async with anyio.create_task_group() as tasks:
