@@ -169,17 +169,31 @@ class Supervisor:
 
         A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
         """
-        lowest = rules.lowest.number
-        at_work = [
+        lowest, at_work = rules.lowest.number, self._at_work
+        above = sum(1 for session in at_work if session.tier > lowest)
+        return Capacity(
+            sessions=min(self.slots - len(at_work), self._left_under_way),
+            above=self.slots - 1 - above if self.slots > 1 else None,
+        )
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether slots are free that no session may have, because too many are under way."""
+        return self._left_under_way < self.slots - len(self._at_work)
+
+    @property
+    def _left_under_way(self) -> int:
+        """How many more sessions may be under way."""
+        return WAITING_FACTOR * self.slots - len(self.running)
+
+    @property
+    def _at_work(self) -> Sequence[Session]:
+        """The sessions that hold a slot."""
+        return [
             session
             for session, control in self.running.values()
             if not control.awaiting_approval and session.id not in self._written
         ]
-        above = sum(1 for session in at_work if session.tier > lowest)
-        return Capacity(
-            sessions=min(self.slots - len(at_work), WAITING_FACTOR * self.slots - len(self.running)),
-            above=self.slots - 1 - above if self.slots > 1 else None,
-        )
 
     async def _claim(self, capacity: Capacity, rules: EscalationRules) -> Sequence[Session]:
         now = self._claimed_at = self.clock.now()
@@ -219,15 +233,13 @@ class Supervisor:
                 is_followed = await self._write_end(session, ending, log)
                 del ending  # with all its texts, which are given back below
         finally:
-            is_awaited = self._capacity(self.rules()).is_short
+            is_awaited = self._is_crowded  # else the claim for its slot has taken all that is due
             del self.running[session.id]
             self._written.discard(session.id)
             self._notify_less()
         for listener in self.listeners:
             with _guarded(log):
                 listener.left(session)
-        # The claim for the next session has taken all that is due, unless the number of sessions under way, which is
-        # limited too, kept it from that.
         if is_awaited or not is_followed:
             await self.dispatcher.announce()
         await self.memory.give_back()
@@ -235,9 +247,10 @@ class Supervisor:
     async def _write_end(self, session: Session, ending: Ending, log: Logger) -> bool:
         """Write an end, and announce it; return whether a session that follows was announced too."""
         # Its processes are gone, so another session may start. The claim goes first in the writer's queue, because it
-        # is short and a slot is empty meanwhile.
-        rules = self.rules()
-        is_awaited = self._capacity(rules).is_short  # else all that is due has been claimed
+        # is short and a slot is empty meanwhile; but not where the next tier, which is queued with the end, goes first.
+        rules, report = self.rules(), ending.extraction.report
+        is_last = report is None or not report.escalation.needed
+        is_awaited = is_last and self._capacity(rules).is_short  # else all that is due has been claimed
         self._written.add(session.id)
         if is_awaited:
             await self.dispatcher.announce()
@@ -248,7 +261,8 @@ class Supervisor:
         finished = await commit_result(ending, queue=self.queue, rules=rules, log=log)
         if finished is None:
             return False
-        if is_followed := finished.next_session_id is not None:  # its claim looks at the database meanwhile
+        is_followed = finished.next_session_id is not None
+        if is_followed or not is_last:  # the claim looks at the database meanwhile
             await self.dispatcher.announce()
             await anyio.lowlevel.checkpoint()
         self._announce_end(session, ending, finished, log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
@@ -161,7 +162,8 @@ def escalating(estate: Estate, session: Session) -> Ending:
     )
 
 
-async def test_the_next_tier_takes_one_claim_and_none_is_made_in_vain(estate: Estate) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_the_next_tier_takes_one_claim_and_none_is_made_in_vain(estate: Estate, slots: int) -> None:
     class Counted(Claims):
         made = 0
 
@@ -176,7 +178,7 @@ async def test_the_next_tier_takes_one_claim_and_none_is_made_in_vain(estate: Es
 
     sessions, claims = ScriptedSessions(estate), Counted(estate.store.database)
     await estate.queue()
-    async with supervised(estate, run_session=leaving_nothing(run), claims=claims) as supervisor:
+    async with supervised(estate, run_session=leaving_nothing(run), claims=claims, slots=slots) as supervisor:
         await sessions.until_started(1)
         await until(lambda: list(supervisor.running) == [2])
         await anyio.wait_all_tasks_blocked()
@@ -405,16 +407,20 @@ async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pil
         await sessions.until_started(3)
 
 
-async def test_the_next_session_does_not_wait_for_what_the_last_one_leaves_behind(estate: Estate) -> None:
+@pytest.mark.parametrize("asks", [False, True])  # for a tier above the last one
+async def test_the_next_session_does_not_wait_for_what_the_last_one_leaves_behind(estate: Estate, asks: bool) -> None:
     sessions, removed = ScriptedSessions(estate), anyio.Event()
+    estate.with_context(rules=replace(estate.context.rules, max_tier=1))
 
     @asynccontextmanager
     async def running(session: Session, control: StopControl) -> AsyncIterator[Ending]:
-        yield await sessions(session, control)
+        ending = await sessions(session, control)
+        yield escalating(estate, session) if asks else ending
         await removed.wait()
 
     first, _ = await estate.queue(), await estate.queue()
-    async with supervised(estate, run_session=running, slots=1) as supervisor:
+    by_announcements = LocalDispatcher(interval_seconds=math.inf)
+    async with supervised(estate, run_session=running, slots=1, dispatcher=by_announcements) as supervisor:
         await sessions.until_started(1)
         sessions.gates[first.id].set()
         await sessions.until_started(2)
