@@ -25,7 +25,7 @@ def _itself(value: Any) -> object:
 class DigestSource(msgspec.Struct, frozen=True):
     """Something by which a daemon decides."""
 
-    now: Callable[[], object]  # returns it as it is now: the same object, until it has changed; None: not known yet
+    now: Callable[[], object]  # returns it as it is now: an equal object, until it has changed; None: not known yet
     content: Callable[[Any], object] = _itself  # what of that counts
 
 
@@ -37,7 +37,7 @@ class Digests:
         self._known: dict[str, tuple[object, str]] = {}
 
     def now(self) -> Mapping[str, str]:
-        """Return them, by name. What is the same object as the last time is not digested again."""
+        """Return them, by name. What is the same as the last time is not digested again."""
         found = {name: self._digest(name, source) for name, source in self._sources.items()}
         return {name: digest for name, digest in found.items() if digest is not None}
 
@@ -45,7 +45,7 @@ class Digests:
         before, value = self._known.get(name), source.now()
         if value is None:
             return None
-        if before is None or before[0] is not value:
+        if before is None or (before[0] is not value and before[0] != value):
             before = self._known[name] = (value, digest_of(source.content(value)))
         return before[1]
 

@@ -37,7 +37,8 @@ _KNOWN_SECONDS: Final = 300.0
 """For which the holds count as known: whatever is written to the database announces itself."""
 
 REST_SECONDS: Final = 0.05
-"""The shortest pause between two writes, so that a hundred sessions that start at once cause one write."""
+"""The shortest pause between two writes, and how long one of sessions alone waits for more to write, so that a hundred
+that start at once cause one write; what starts them has the processor meanwhile."""
 
 _AGAIN_SECONDS: Final = 5.0  # to the next look at a database that gave no answer
 _FRESH_SECONDS: Final = 5.0  # for which a look that finds nothing new writes nothing
@@ -142,23 +143,27 @@ class StatusWriter(SessionListener):
     schedules: Callable[[], SchedulesState] = SchedulesState
     untold_since: Callable[[], datetime | None] = lambda: None  # since then the oldest notice waits
     roles: Callable[[], Sequence[str]] = tuple  # that this daemon has
+    rest_seconds: float = REST_SECONDS
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
     _known: tuple[Hold, ...] | None = None  # as they were last read; None: they have to be read
     _known_at: float = 0.0  # monotonic seconds
     _news: anyio.Event = field(default_factory=anyio.Event)
+    _haste: anyio.Event = field(default_factory=anyio.Event)  # there is news of more than sessions
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one writer at a time, so that the newest is written last
 
     async def run(self) -> None:
         """Look and write until cancelled. Without news the database is not asked again."""
         anew = True
         while True:
-            self._news = news = anyio.Event()  # before the look, so that news during the look is not missed
+            self._news, self._haste = news, haste = anyio.Event(), anyio.Event()  # before the look, which may miss some
             await self.refresh(anew=anew)
             with anyio.move_on_after(self._rest()):
                 await news.wait()
-                await anyio.sleep(max(0.0, self._written_at + REST_SECONDS - self.clock.monotonic()))
+                with anyio.move_on_after(self.rest_seconds):
+                    await haste.wait()
+                await anyio.sleep(max(0.0, self._written_at + self.rest_seconds - self.clock.monotonic()))
             anew = news.is_set()
 
     def _rest(self) -> float:
@@ -167,7 +172,7 @@ class StatusWriter(SessionListener):
         now, rest = self.clock.now(), until_tick(every, anyio.current_time())
         holds = (self._written.holds if self._written is not None else None) or ()
         ends = [(hold.until - now).total_seconds() for hold in holds if hold.until is not None]
-        return max(REST_SECONDS, min([rest, *ends]))
+        return max(self.rest_seconds, min([rest, *ends]))
 
     def started(self, session: Session) -> None:  # noqa: ARG002 - the registry of running sessions has it
         """Have the file written soon, without waiting for it."""
@@ -178,8 +183,9 @@ class StatusWriter(SessionListener):
         self._news.set()
 
     def wake(self) -> None:
-        """Look soon, without waiting for it: a hold may have come or gone."""
+        """Look now, without waiting for it: a hold may have come or gone."""
         self._news.set()
+        self._haste.set()
 
     def disk_is_low(self) -> str:
         """Return why no session starts for want of disk space, as last seen; empty: there is enough."""

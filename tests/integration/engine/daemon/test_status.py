@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from claudeops import logs
@@ -17,6 +19,7 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.engine.daemon.status import StatusFile, StatusWriter
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import NOW, OWNER, after, running
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -158,6 +161,24 @@ async def test_what_has_not_changed_is_not_written_again_before_it_is_old(
 
     assert early == "2026-03-01T12:00:00+00:00"
     assert written(keeper)["written_at"] == "2026-03-01T12:00:05+00:00"
+
+
+async def test_a_session_lets_what_comes_with_it_be_written_too_and_a_hold_waits_for_nothing(
+    keeper: StatusWriter, clock: StandingClock
+) -> None:
+    keeper.holds = holds = CountedHolds()  # type: ignore[assignment]  # as above
+    keeper.rest_seconds = 1e6
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keeper.run)
+        await until(lambda: holds.reads == 1)
+        clock.seconds = 2e6  # long after the last write
+        keeper.started(running())
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        assert holds.reads == 1
+        keeper.wake()
+        await until(lambda: holds.reads == 2)
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_daemon_that_stops_stays_not_ready(keeper: StatusWriter, clock: StandingClock) -> None:

@@ -94,6 +94,7 @@ def test_what_has_not_changed_is_digested_once() -> None:
     held = [{"a": "1"}]
     digests = Digests({"file": DigestSource(lambda: held[0], content)})
     first = digests.now()
+    held[0] = {"a": "1"}  # read anew
     again = digests.now()
     held[0] = {"a": "2"}
     edited = digests.now()
