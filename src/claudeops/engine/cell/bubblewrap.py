@@ -76,8 +76,8 @@ _COUNTS: Final = {
 
 _MOUNTS: Final = "max_mnt_namespaces"
 
-SYSTEM: Final = ("/usr", "/nix/store")
-MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM: Final = tuple(map(Path, ("/usr", "/nix/store")))
+MERGED: Final = tuple(map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")))
 """Links into ``/usr`` on most systems, directories of their own on some."""
 
 _ETC: Final = Path("/etc")
@@ -87,14 +87,17 @@ _OF_LIBRARIES: Final = frozenset(
         *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
     }
 )
-ETC: Final = (
-    *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
-    *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
-    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf"),
-    *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust", "crypto-policies"),
-    *("ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "krb5.conf"),
-    *("bash.bashrc", "profile", "inputrc", "mime.types", "terminfo", "os-release", "debian_version"),
+_IN_ETC: Final = tuple(
+    _ETC / name
+    for name in (
+        *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
+        *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+        *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf"),
+        *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust", "crypto-policies"),
+        *("ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "krb5.conf"),
+        *("bash.bashrc", "profile", "inputrc", "mime.types", "terminfo", "os-release", "debian_version"),
+    )
 )
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
@@ -300,14 +303,13 @@ def program_mounts() -> tuple[Mount, ...]:
 
 def system_mounts() -> tuple[Mount, ...]:
     """Return what every session sees: programs, libraries, and the files that they look up."""
-    found = [_shown(Path(name)) for name in SYSTEM if Path(name).is_dir()]
-    for name in MERGED:
-        place = Path(name)
+    found = [_shown(place) for place in SYSTEM if place.is_dir()]
+    for place in MERGED:
         if place.is_symlink():
             found.append(Mount(place, MountKind.LINK, place.readlink()))
         elif place.is_dir():
             found.append(_shown(place))
-    found += [Mount(at, MountKind.READ_ONLY, resolve(at)) for name in ETC if _for_everybody(at := Path("/etc", name))]
+    found += [Mount(place, MountKind.READ_ONLY, resolve(place)) for place in _IN_ETC if _for_everybody(place)]
     return tuple(found)
 
 
@@ -339,8 +341,7 @@ def session_mounts(
         *(Mount(place, MountKind.WRITABLE, source) for place, source in zip(workspace.own, held.own, strict=True)),
         *(Mount(Path(place), MountKind.WRITABLE, held.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
         *(Mount(Path("/etc", name), MountKind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
-        *_both(spec.repos_dir),
-        *(mount for path in _program(spec.binary) for mount in _both(path)),
+        *(mount for path in (spec.repos_dir, *_program(spec.binary)) for mount in _both(path, resolve(path))),
     ]
     programs = _on_path(spec.path)
     if spec.look_socket is not None:
@@ -353,8 +354,8 @@ def session_mounts(
         programs += interpreter()
     logs = (place for name in LOGS if _for_everybody(place := Path(name)))
     for path in (*programs, *spec.shown, *logs, *_compose_files(spec.projects)):
-        if path.exists() and _may_be_shown(resolve(path), hidden):
-            wanted += _both(path)
+        if path.exists() and _may_be_shown(found := resolve(path), hidden):
+            wanted += _both(path, found)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))
 
 
@@ -405,9 +406,8 @@ def _shown(path: Path) -> Mount:
     return Mount(path, MountKind.READ_ONLY, path)
 
 
-def _both(path: Path) -> tuple[Mount, ...]:
+def _both(path: Path, found: Path) -> tuple[Mount, ...]:
     """Return mounts for a path at its real place, and also under its own name if that leads there by links."""
-    found = resolve(path)
     return (_shown(found),) if found is path else (_shown(found), Mount(path, MountKind.READ_ONLY, found))
 
 

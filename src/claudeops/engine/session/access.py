@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -43,11 +43,13 @@ async def access_of(
     workspace: Workspace,
     estate: Estate,
     *,
+    mounts: Iterable[Mount] | None = None,
     has_agent: Callable[[], Awaitable[bool]],
 ) -> tuple[str, ...]:
     """Return what a session of a tier cannot reach of the estate, one sentence each.
 
-    ``has_agent`` says whether an agent of the daemon has keys for it, asked last: it may still be starting.
+    ``mounts``: what it sees, where that is known: to find it out takes as long as all the rest. ``has_agent`` says
+    whether an agent of the daemon has keys for it, asked last: it may still be starting.
 
     Where that cannot be found out in time nothing is said, and a log event tells why.
     """
@@ -59,7 +61,7 @@ async def access_of(
         shown=tier.shown,
     )
     cell, home = context.confinement.cell, workspace.home
-    look = partial(gather, cell, sandbox, tier.passed_env, home=home, filtered=tier.docker)
+    look = partial(gather, cell, sandbox, tier.passed_env, home=home, filtered=tier.docker, mounts=mounts)
     try:
         facts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what=f"looking at what {tier.name} can reach")
     except OSError as error:
@@ -120,6 +122,7 @@ def gather(
     *,
     home: Path,
     filtered: Path | None = None,
+    mounts: Iterable[Mount] | None = None,
     user_home: Path | None = None,
 ) -> AccessFacts:
     """Return the facts about sessions with this cell, home and environment. Accesses the disk.
@@ -127,7 +130,7 @@ def gather(
     ``filtered``: the socket of docker's engine that they reach through the filter.
     ``user_home``: where ssh looks at level ``none``; by default the home of the daemon's user, whatever ``HOME`` says.
     """
-    view = view_of(cell, sandbox)
+    view = view_of(cell, sandbox, mounts)
     docker, socket = (
         _docker(view, environment.get(DOCKER_HOST, "")) if filtered is None else (_engine(filtered), str(filtered))
     )
@@ -205,15 +208,16 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return bool(found.st_mode >> shift & right)
 
 
-def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
-    """Return what the sessions of a cell see."""
+def view_of(cell: Cell, sandbox: SandboxSpec, mounts: Iterable[Mount] | None = None) -> View:
+    """Return what the sessions of a cell see; ``mounts``, where they are known already."""
     workspace = sandbox.workspace
     if cell.level is IsolationLevel.USER and workspace.uid is not None:
         return View(uid=workspace.uid, groups=(workspace.uid,))
     uid, groups = os.geteuid(), (os.getegid(), *os.getgroups())
     if not isinstance(cell, BubblewrapCell):
         return View(uid=uid, groups=groups, is_root=uid == 0)
-    return View(uid=uid, groups=groups, mounts={str(mount.place): mount for mount in cell.mounts(sandbox)})
+    found = cell.mounts(sandbox) if mounts is None else mounts
+    return View(uid=uid, groups=groups, mounts={str(mount.place): mount for mount in found})
 
 
 # --- single facts -------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         """
         context, session, workspace, gathered = self.context, self.session, self.workspace, _Gathered()
         if is_first := session.resumes is not None or not self.has_namespace:
-            await self._gather(gathered)
+            await self._gather(gathered, None)
             await gathered.wait()
         place, agent = await self._place(), await self.keys.socket()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
@@ -133,7 +133,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             await files.prepare(command)
             sandboxed, mounts = await self._sandboxed(agent)
             if not is_first:
-                tasks.start_soon(self._gather, gathered)
+                tasks.start_soon(self._gather, gathered, mounts)
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
@@ -163,21 +163,25 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the CLI waits for a word before it runs."""
         return isinstance(self.context.confinement.cell, BubblewrapCell)
 
-    async def _gather(self, gathered: _Gathered) -> None:
+    async def _gather(self, gathered: _Gathered, mounts: tuple[Mount, ...] | None) -> None:
         try:
-            gathered.prompt = await self._prompt()
+            gathered.prompt = await self._prompt(mounts)
         except (OSError, HarnessError) as error:  # raised where it is waited for
             gathered.error = error
         gathered.over.set()
 
-    async def _prompt(self) -> Prompt:
+    async def _prompt(self, mounts: tuple[Mount, ...] | None) -> Prompt:
+        """Return it; ``mounts``: what the session sees, where that is known by now."""
         context, gathering, access = self.context, self._gathering(), tuple[str, ...]()
         repositories = tuple[str, ...]()
 
         async def look() -> None:
             nonlocal access, repositories
             repositories = await _repositories(context.repos_dir)
-            access = await access_of(context, self.tier, self.workspace, self.estate, has_agent=self.keys.has_agent)
+            seen = mounts if mounts is None or self.memory is None else self.memory.prepared(mounts)
+            access = await access_of(
+                context, self.tier, self.workspace, self.estate, mounts=seen, has_agent=self.keys.has_agent
+            )
 
         async with open_tasks() as tasks:
             tasks.start_soon(look)  # while the database answers

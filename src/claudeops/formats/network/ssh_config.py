@@ -22,6 +22,7 @@ _LARGEST_PORT: Final = 65535
 _PATTERN: Final = frozenset("*?!")
 _AGENT: Final = "SSH_AUTH_SOCK"
 _BLANK: Final = " \t"
+_ENDS_OF_KEYWORD: Final = str.maketrans("\t=", "  ")
 _COMMANDS: Final = frozenset({"proxycommand", "localcommand", "remotecommand"})  # a # in them is theirs
 _HOME: Final = ("~/", "%d/", "${HOME}/")
 _TOKEN: Final = regex.Pattern(r"%[A-Za-z]|\$\{[^}]*\}")
@@ -125,7 +126,7 @@ class SshConfig:
 def option_in(line: str) -> tuple[str, str]:
     """Return the keyword of a line, in lower case, and its value without quotes; "" for what it has not."""
     text = line.strip()
-    end = next((at for at, character in enumerate(text) if character in f"{_BLANK}="), len(text))
+    end = len(text.translate(_ENDS_OF_KEYWORD).partition(" ")[0])
     keyword, value = text[:end].lower(), text[end:].lstrip(_BLANK).removeprefix("=").strip(_BLANK)
     if value.startswith('"') and '"' in value[1:]:
         inside, _, behind = value[1:].partition('"')

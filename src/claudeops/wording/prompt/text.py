@@ -74,7 +74,8 @@ def _attribute(text: str) -> str:
 def _clean(text: str, limit: int) -> str:
     """Return the first ``limit`` characters without invisible ones and without our delimiters."""
     broken = text[:limit].replace("\r\n", "\n").translate(_LINE_BREAKS)
-    visible = "".join(char for char in broken if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE)
+    kinds = {char for char in set(broken) if char not in "\n\t" and unicodedata.category(char) in _INVISIBLE}
+    visible = broken.translate(dict.fromkeys(map(ord, kinds))) if kinds else broken
     return _DELIMITER.sub(lambda opening: f"({opening[1]}", visible)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from claudeops.domain.estate.estate import NO_ESTATE, Manifest
 from claudeops.domain.estate.estate import Estate as Described
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, IsolationLevel, PlainCell, SandboxSpec, UserCell, named_in
+from claudeops.engine.cell.cgroups import MIB
+from claudeops.engine.cell.own_files import FilesBound, open_files
 from claudeops.engine.cell.workspace import Workspace, make
 from claudeops.engine.session.access import ModelWay, access_of, gather, needs_of
 from claudeops.structs import replace
@@ -195,6 +198,33 @@ DESCRIBED = Described(
     ),
     hosts=("web2", "shop.example"),
 )
+
+
+async def test_what_a_session_is_shown_says_the_same_before_its_files_are_in_memory(
+    tmp_path: Path, engine: Path
+) -> None:
+    workspace = make(tmp_path / "session", template_home=None)
+    (workspace.home / ".ssh").mkdir()
+    (workspace.home / ".ssh" / "config").write_text("Host nas\n")
+    (workspace.home / ".ssh" / "id_ed25519").write_text("a key\n")
+    (workspace.workdir / "config").write_text("a kubeconfig\n")
+    (tmp_path / "repos").mkdir(exist_ok=True)  # the engine is of a tier that has some
+    environment = {"DOCKER_HOST": f"unix://{engine}", "KUBECONFIG": str(workspace.workdir / "config")}
+    async with open_files(FilesBound(most_bytes=MIB, most_files=100), workspace) as files:
+        assert files is not None
+        sandbox = SandboxSpec(
+            workspace=workspace,
+            binary=Path("/bin/sh"),
+            repos_dir=tmp_path / "repos",
+            path="/usr/bin:/bin",
+            shown=(engine,),
+        )
+        look = partial(gather, CAGED, sandbox, environment, home=workspace.home)
+        shown = CAGED.mounts(replace(sandbox, files=files.sandboxed))
+        facts = look(mounts=files.prepared(shown))
+    assert facts == look()
+    assert facts != look(mounts=shown)
+    assert (facts.docker, facts.kubeconfig, facts.ssh.keys) == (DockerAccess.OPEN, True, True)
 
 
 async def test_a_session_is_told_what_its_tier_cannot_reach(estate: Estate, tmp_path: Path) -> None:
