@@ -11,7 +11,7 @@ import anyio
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from support.estate import deliver, look, report
-from support.stand_in_daemon import seconds, stand_in_node, told
+from support.stand_in_daemon import count_of, seconds, stand_in_node, told
 from support.waiting import until
 
 PUNCTUAL_MILLISECONDS: Final = 250.0
@@ -76,7 +76,7 @@ async def _fires(setup: Setup) -> tuple[list[float], list[float]]:
         async with stand_in_node(Path(name)) as node:
             node.script(look(), deliver(report()))
             async with node.daemon(CLAUDEOPS_INTERVAL="1") as daemon:
-                await until(lambda: len(told(daemon, "session_spawned")) >= count, _PATIENCE_SECONDS)
+                await until(lambda: count_of(daemon, "session_spawned") >= count, _PATIENCE_SECONDS)
             due = told(daemon, "schedule_fired")[1:count]
             spawned = _moments(told(daemon, "session_spawned"))
     moments = [(seconds(fire["due_at"]), seconds(fire["timestamp"]), spawned[fire["session_id"]]) for fire in due]
@@ -90,7 +90,7 @@ async def escalations(setup: Setup) -> list[float]:
         async with stand_in_node(Path(name)) as node:
             node.script(look(), deliver(report(needed=True, status="down")))
             async with node.daemon(CLAUDEOPS_INTERVAL="2", CLAUDEOPS_CHAIN_BUDGET_USD="1000") as daemon:
-                await until(lambda: len(told(daemon, "session_spawned")) >= count, _PATIENCE_SECONDS)
+                await until(lambda: count_of(daemon, "session_spawned") >= count, _PATIENCE_SECONDS)
             results = _moments(told(daemon, "result_received"))
             spawned = _moments(told(daemon, "session_spawned"))
             queued = {line["next_session_id"]: line["session_id"] for line in told(daemon, "escalation_queued")}

@@ -79,6 +79,11 @@ async def stand_in_node(root: Path, *, is_new: bool = False) -> AsyncIterator[St
         yield StandInNode(node, root)
 
 
+def count_of(daemon: Daemon, event: str) -> int:
+    """Return how often a daemon has logged an event so far; one that looks often takes no time from it."""
+    return daemon.output.read_bytes().count(f'"event":"{event}"'.encode())
+
+
 def told(daemon: Daemon, *events: str) -> Sequence[dict[str, object]]:
     """Return what a daemon has logged of some events, oldest first."""
     lines = [json.loads(line) for line in daemon.output.read_text(encoding="utf-8").splitlines() if line[:1] == "{"]
