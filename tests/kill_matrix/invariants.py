@@ -129,8 +129,9 @@ def _once(records: Records, row: Row) -> Iterator[str]:
 def _following(records: Records, row: Row) -> Iterator[str]:
     """See to it that what was decided is queued, once, and nothing else."""
     children = [(child["trigger"], child["tier"]) for child in records.children(row["id"])]
-    expected = _expected_children(records, row)
-    if children != expected:
+    possible = _possible_children(records, row)
+    if children not in possible:
+        expected = possible[-1]
         kind = "twice" if len(children) > len(expected) else "lost"
         yield (
             f"{kind}: after session {row['id']} (tier {row['tier']}, {row['trigger']}, {row['outcome']}, "
@@ -138,15 +139,22 @@ def _following(records: Records, row: Row) -> Iterator[str]:
         )
 
 
-def _expected_children(records: Records, row: Row) -> list[tuple[object, object]]:
-    """Return trigger and tier of what must follow."""
+def _possible_children(records: Records, row: Row) -> list[list[tuple[object, object]]]:
+    """Return triggers and tiers of what must follow, more than one answer where the records leave that open."""
+    if row["outcome"] != "lost" and row["decision_reason"] == "escalated":
+        tier = int(str(row["tier"]))
+        acted = sorted(tiers_that_relapsed(records, row))
+        return [[("escalation", max(tier + 1, min(one + 1, max(MODELS))))] for one in acted]
+    return [_expected_children(row)]
+
+
+def _expected_children(row: Row) -> list[tuple[object, object]]:
+    """Return trigger and tier of what must follow a session that has not escalated."""
     tier = int(str(row["tier"]))
     if row["outcome"] == "lost":
         # A tier that can change things is not repeated but looked after; the lowest one is, once.
         given_up = tier == 1 and row["trigger"] == "recovery"
         return [] if given_up else [("recovery", 1)]
-    if row["decision_reason"] == "escalated":
-        return [("escalation", max(tier + 1, min(tier_that_relapsed(records, row) + 1, max(MODELS))))]
     if row["outcome"] == "cancelled":  # it was a stop of ours
         return []
     if row["decision_reason"] == "session_failed" and tier == 1 and row["trigger"] != "retry":
@@ -154,12 +162,13 @@ def _expected_children(records: Records, row: Row) -> list[tuple[object, object]
     return []
 
 
-def tier_that_relapsed(records: Records, row: Row) -> int:
-    """Return the tier whose change of another chain a session has found undone, 0 where there is none.
+def tiers_that_relapsed(records: Records, row: Row) -> set[int]:
+    """Return the tier whose change of another chain a session has found undone, 0 where there is none, or both.
 
     All trials act on one service alone, of which a session that escalates says that it is down; and none lasts a day.
     Of two sessions that ended beside each other no row says whose end was written first: a row has the moment of the
-    end, and the transaction may wait. What one of them did the other one may know or not.
+    end, and the transaction may wait. What one of them did the other one may know or not. A follow-up finds undone what
+    it was to look after, also where more was done since, from which alone a relapse would follow.
     """
     sessions = {each["id"]: each for each in records.sessions}
     known = [
@@ -174,12 +183,12 @@ def tier_that_relapsed(records: Records, row: Row) -> int:
     latest = max(found, key=lambda action: str(action["timestamp"]), default=None)
     # What was done while the session looked says more than what it saw: then nothing has relapsed.
     if latest is None or str(latest["timestamp"]) >= str(row["started_at"]):
-        return 0
-    # So does what was done later, where that was known before the session began.
-    before = (one for one in known if records.written_at(sessions[one["session_id"]]) < str(row["started_at"]))
-    if any(str(one["timestamp"]) > str(latest["timestamp"]) for one in before):
-        return 0
-    return int(str(latest["tier"]))
+        return {0}
+    # So does what was done later: it was known if that was written before the session began, else perhaps.
+    later = [one for one in known if str(one["timestamp"]) > str(latest["timestamp"])]
+    if any(records.written_at(sessions[one["session_id"]]) < str(row["started_at"]) for one in later):
+        return {0}
+    return {int(str(latest["tier"])), *([0] if later else [])}
 
 
 def _ledger(records: Records, row: Row) -> Iterator[str]:
