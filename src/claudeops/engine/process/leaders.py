@@ -29,6 +29,8 @@ from claudeops.tasks import open_tasks
 SPARE_SECONDS: Final = 20.0
 """How long a launcher waits for a session that is expected."""
 
+_LEFT_TO_THE_SESSION: Final = (OSError, RuntimeError)  # the second: the machine has no thread left
+
 _REAP_SECONDS: Final = 2.0
 _LENGTH_BYTES: Final = 8
 _WORDS_SECONDS: Final = 20.0  # for a launcher to take its words
@@ -124,7 +126,7 @@ class Ahead(msgspec.Struct, kw_only=True):
 
     async def join(self, group: ControlGroup) -> None:
         """Put it into its session's control group; where that fails it tries itself later, and says why."""
-        with suppress(OSError):
+        with suppress(*_LEFT_TO_THE_SESSION):
             await anyio.to_thread.run_sync(group.take, self.process.pid)
             self.has_joined = True
         self.settled.set()
@@ -163,13 +165,13 @@ async def started_ahead(groups: Groups | None = None) -> AsyncIterator[Ahead | N
     """
     try:
         ahead = await _begun_ahead()
-    except OSError:
+    except _LEFT_TO_THE_SESSION:
         yield None
         return
     async with AsyncExitStack() as held, open_tasks() as tasks:
         try:
             if groups is not None:
-                with suppress(OSError):
+                with suppress(*_LEFT_TO_THE_SESSION):
                     ahead.group = await held.enter_async_context(groups.lease())
                     tasks.start_soon(ahead.join, ahead.group)
             yield ahead

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import closing, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
 
 import anyio
@@ -203,6 +204,22 @@ async def test_one_that_cannot_join_its_group_leads_a_session_that_says_why(tmp_
         await ahead.join(gone)
         with pytest.raises(SpawnError, match="its control group: No such file or directory"):
             await ran(tmp_path, ahead, group=gone)  # whether or not its end has been noticed
+
+
+async def test_a_machine_without_threads_does_not_end_the_daemon_over_a_session_that_is_expected() -> None:
+    class Exhausted(Groups, frozen=True):
+        @asynccontextmanager
+        async def lease(self) -> AsyncIterator[ControlGroup]:
+            if self.prefix:
+                raise RuntimeError("can't start new thread")
+            yield ControlGroup(self.place)
+
+    exhausted = Exhausted(place=Path("/sys/fs/cgroup"), prefix="x")
+    async with open_launchers() as launchers:
+        launchers.expect(exhausted)
+        async with launchers.started_ahead(exhausted) as ahead:
+            assert ahead is not None
+            assert ahead.group is None
 
 
 async def test_one_without_a_group_to_have_leaves_that_to_its_session(tmp_path: Path) -> None:
