@@ -57,13 +57,17 @@ def descriptors(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def port_of(pid: int) -> int:
-    """Return the port on which a daemon's meter listens."""
-    (port,) = {
-        connection.laddr.port
-        for connection in psutil.Process(pid).net_connections("tcp4")
-        if connection.status == psutil.CONN_LISTEN
-    }
+async def port_of(process: psutil.Process) -> int:
+    """Return the port of a daemon's meter, which is opened behind ready."""
+    found: set[int] = set()
+
+    def is_open() -> bool:
+        listening = (one for one in process.net_connections("tcp4") if one.status == psutil.CONN_LISTEN)
+        found.update(one.laddr.port for one in listening)
+        return bool(found)
+
+    await until(is_open)
+    (port,) = found
     return port
 
 
@@ -78,7 +82,7 @@ async def test_half_open_connections_keep_no_session_from_starting(tmp_path: Pat
             process = psutil.Process(daemon.process.pid)
             assert process.rlimit(psutil.RLIMIT_NOFILE)[0] > USUAL_DESCRIPTORS, "raised at the start"
             process.rlimit(psutil.RLIMIT_NOFILE, (USUAL_DESCRIPTORS, USUAL_DESCRIPTORS))
-            port = port_of(process.pid)
+            port = await port_of(process)
             async with AsyncExitStack() as stack:
                 for _ in range(strangers):
                     await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port))
