@@ -56,6 +56,7 @@ timeout -s KILL {_CALL_SECONDS} {" ".join(_STRACE)} -e 'trace={_LOOKS},{_CHANGES
 exit 0  # xargs ends with the first that was killed
 """
 _LINE: Final = re.compile(r"(?:\d+ +)?(?P<name>\w+)\((?P<rest>.*)")
+_NO_NUMBER: Final = "syscall_0xffffffff"
 _STRING: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _HEX: Final = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _EXECUTED: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)", \[((?:"(?:\\x[0-9a-f]{2})*"(?:, )?)*)\]')
@@ -143,12 +144,14 @@ def _seen(trace: Path) -> Seen:
 def read_trace(trace: str, printed: bytes = b"") -> Seen:
     """Return what strace wrote down about one call; its first program, bash itself, is left out.
 
-    Of a call that was ended, or filled its trace, the last line may have no end, and what it lacks would change it.
+    Of a call that was ended, or filled its trace, the last line may have no end, and what it lacks would change it. A
+    system call of which strace let go at that moment may have lost its number: no kernel does anything for a negative
+    one.
     """
     seen = Seen(printed=printed)
     for line in trace[: trace.rfind("\n") + 1].splitlines():
         found = _LINE.fullmatch(line)
-        if found is not None:
+        if found is not None and not found["name"].startswith(_NO_NUMBER):
             _note(found["name"], found["rest"], seen)
     seen.executed = seen.executed[1:]
     return seen

@@ -168,6 +168,14 @@ def test_a_line_of_a_trace_that_was_cut_says_nothing() -> None:
     assert cut == whole == Seen(opened=[Opened(path="/", found="/", writing=False, directory=True)])
 
 
+def test_of_a_system_call_that_strace_let_go_of_its_lost_number_says_nothing() -> None:
+    bash = '7 execve("\\x2f", ["\\x61"], []) = 0\n'
+    lost = "7 syscall_0xfffffffffffffffe(0x1, 0xc000136110, 0x17, 0, 0, 0 <detached ...>\n"
+    unknown = "7 syscall_0x1f4(0x1, 0, 0, 0, 0, 0) = 0\n"
+    assert read_trace(bash + lost) == Seen()
+    assert read_trace(bash + unknown).changed == ["syscall_0x1f4(0x1, 0, 0, 0, 0, 0) = 0"]
+
+
 def test_every_habit_has_a_reason_and_says_what_is_done() -> None:
     for habit in HABITS:
         assert habit.reason
