@@ -23,8 +23,9 @@ from support.held import held_mib
 from support.stand_in_daemon import StandInNode, stand_in_node, told
 
 _LINE: Final = "2026-11-21T08:48:33.098Z postgres-main[5432]: INFO checked the certificate, valid until March\n"
+_SECRET: Final = "password=hunter2hunter2 "
 _LOOK_SECONDS: Final = 0.02
-_MEGABYTES: Final = (1, 4, 10, 30, 50, 52.4, 60, 200)
+_MEGABYTES: Final[tuple[float, ...]] = (1, 4, 10, 60, 200)
 _USAGE: Final = {"input_tokens": 1000, "output_tokens": 50}
 
 
@@ -43,8 +44,19 @@ def _said(text: str) -> dict[str, object]:
     return {"type": "assistant", "message": message}
 
 
+def _question(size: int) -> dict[str, object]:
+    asked = {"tool_name": "Write", "tool_input": {"file_path": "notes", "content": _of(_LINE, size)}}
+    request = {"subtype": "hook_callback", "callback_id": "gate", "tool_use_id": "toolu_1", "input": asked}
+    return {"type": "control_request", "request_id": "1", "request": request}
+
+
 def _result(**more: object) -> dict[str, object]:
     return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, **more}
+
+
+def _not_quite(frame: dict[str, object]) -> bytes:
+    """Return a line with a byte that is no UTF-8, where the frame has U+E000."""
+    return json.dumps(frame, ensure_ascii=False).encode().replace("\ue000".encode(), b"\xe9")
 
 
 _FRAMES: Final[Mapping[str, Callable[[int], dict[str, object]]]] = {
@@ -65,6 +77,9 @@ _FRAMES: Final[Mapping[str, Callable[[int], dict[str, object]]]] = {
         },
     },
     "many fields": lambda size: {"type": "noise", "fields": {f"f{number:08d}": 1 for number in range(size // 14)}},
+    "a question about a call of 4 MB": lambda size: _question(min(size, 4_000_000)),
+    "a question about a longer call": _question,
+    "a text with a report": lambda size: _said(_of(_LINE, size - 4000) + json.dumps(report())),
     "the text of a result line": lambda size: _result(result=_of(_LINE, size)),
     "a report": lambda size: _result(structured_output={**report(), "summary": _of(_LINE, size)}),
 }
@@ -72,15 +87,18 @@ _RAW: Final[Mapping[str, Callable[[int], bytes]]] = {
     "deeply nested": lambda size: b'{"type":"noise","fields":' + b"[" * (size // 2) + b"]" * (size // 2) + b"}",
     "no JSON": lambda size: b"x" * size,
     "no JSON after an object": lambda size: b'{"level":"info"} ' + b"x" * (size - 17),
-    "a secret": lambda size: json.dumps(_answered("password=hunter2hunter2 " + _of(_LINE, size))).encode(),
+    "a secret": lambda size: json.dumps(_answered(_SECRET + _of(_LINE, size))).encode(),
+    "a byte that is no letter": lambda size: _not_quite(_answered(_of(_LINE, size - 9) + "\ue000")),
+    "the same, and a secret": lambda size: _not_quite(_answered(_SECRET + _of(_LINE, size - 9) + "\ue000")),
+    "many blocks": lambda size: json.dumps({"type": "user", "message": {"content": [{}] * (size // 4)}}).encode(),
 }
 _EVERY_LENGTH: Final = ("a tool's result",)
-_USUAL_MEGABYTES: Final = 52.4
+_USUAL_MEGABYTES: Final = 16.4
 
 
 def held(setup: Setup) -> Table:
     """Measure."""
-    wanted = [(kind, megabytes) for kind in _EVERY_LENGTH for megabytes in _MEGABYTES]
+    wanted = [(kind, megabytes) for kind in _EVERY_LENGTH for megabytes in (*_MEGABYTES, _USUAL_MEGABYTES)]
     wanted += [(kind, _USUAL_MEGABYTES) for kind in (*_FRAMES, *_RAW) if kind not in _EVERY_LENGTH]
     return Table(
         title="Long lines: a CLI of the installed daemon prints two of them → what all of the daemon's processes hold",

@@ -16,7 +16,7 @@ STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 MARKER_BEGINNINGS: Final = ("[EVENT:", "[MEMORY:", "[COOLDOWN:")
 """How each of the legacy markers begins."""
 
-REPORT_CHARACTERS: Final = 4_000_000
+REPORT_CHARACTERS: Final = 2_000_000
 """Characters of texts, all together and the latest, in which a report is looked for."""
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+INPUT_LEFT_OUT: Final = "…"
+"""The key of an input that is too long to be held, beside what is seen of it; no tool has a parameter of that name."""
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from claudeops.domain.spending.tokens import MessageUsage
 from claudeops.domain.stream.events import ApiRetried, McpServer
 from claudeops.text import regex
 
-TEXT_CHARACTERS: Final = 2_000_000
+TEXT_CHARACTERS: Final = 1_000_000
 """The longest text of a session's row; of a longer one the beginning and the end are kept."""
 
 _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")

@@ -27,6 +27,7 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.granted import Grants
 from claudeops.domain.report.report import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.sessions import Session
+from claudeops.domain.stream.events import INPUT_LEFT_OUT
 from claudeops.engine.gate.approvals import STALE, ApprovalDenied, ApprovalService
 from claudeops.engine.gate.judging import Judging, NotJudgedError
 from claudeops.engine.process.channel import Channel
@@ -53,6 +54,7 @@ NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants
 REPORTED: Final = "the report is delivered: nothing runs after it"
 ASKED_TWICE: Final = "another request had this one's number, and the answer to it could be taken for the answer to this"
 STOPPING: Final = "this session is being stopped: nothing new runs"
+TOO_LONG: Final = "the input of this call is too long to be judged (4 MiB): make several smaller calls of it"
 NO_APPROVER: Final = "needs approval, and nobody can be asked"
 
 _CLI_ERROR: Final = "<tool_use_error>"
@@ -205,6 +207,8 @@ class Gate(msgspec.Struct, kw_only=True):
         if self.stopping():
             # A call may arrive while the session is being stopped. Reports do not come here: they are still useful.
             return STOPPING
+        if INPUT_LEFT_OUT in call.input:
+            return TOO_LONG
         return REPORTED if self._reports else self.repetition.refusal(call)
 
     async def _permit(self, call: ToolCall) -> _Recorded:

@@ -306,6 +306,9 @@ class OutputReader:
     ) -> tuple[Sequence[bytes], Iterable[StreamFrame | Malformed | None]]:
         if len(joined) < max(_WORTH_A_THREAD_BYTES, _WORTH_AHEAD_BYTES * len(lines)):
             return self._redactor.lines(lines, joined), map(decode_abridged, lines)
+        if len(joined) >= LONG_BYTES:  # one after the other: each may hold another line for a moment
+            frames = [decode_abridged(line) for line in lines]
+            return self._redactor.lines(lines, joined), frames
         # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
         self._decoder.begin(lines)
         try:

@@ -88,9 +88,9 @@ def as_count(value: object) -> int:
 
 _NEWLINE: Final = b"\n"
 _BOM: Final = b"\xef\xbb\xbf"
-LINE_BYTES: Final = 64 * 1024 * 1024
+LINE_BYTES: Final = 16 * 1024 * 1024
 """The longest line; a longer one is dropped. The CLI itself cuts tool results down to kilobytes, but lines of 5 to
-10 MB have been seen, from MCP servers and subagents. A session holds a line once."""
+10 MB have been seen, from MCP servers and subagents. Of a line with a secret that is not quite JSON three are held."""
 
 _DROPPED: Final = b"[line dropped: "
 

@@ -1,21 +1,21 @@
 """The frames of long lines, without what nothing reads, so that a line of 50 MB takes its own memory and little more.
 
 Of the fields that a session reads of a frame, texts are abridged where they are long. Everything else is passed over
-where it stands. What a report may be is read whole, and what the gate judges: a report's input or output, a text that
-may hold one, and the input of a call for the gate.
+where it stands. Read whole, up to 4 MiB, are the input of a call, which the gate judges, and a text that may hold a
+report.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from claudeops.domain.report.report import MARKER_BEGINNINGS, REPORT_CHARACTERS, STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.stream.events import INPUT_LEFT_OUT
 from claudeops.domain.stream.transcript import TEXT_CHARACTERS, LongText, both_ends, says_it_waits
 from claudeops.formats.stream.framing import Malformed, StreamFrame, decode, decode_leniently
 from claudeops.formats.stream.tallies import HELD_INPUT_BYTES
@@ -32,8 +32,13 @@ _RESULT_CHARACTERS: Final = 64 * 1024
 _HEAD_BYTES: Final = 64 * 1024
 _VALUE_BEGINNINGS: Final = frozenset(b'{["-0123456789tfnNI')
 _PADDING: Final = b" \t\r\n\v\f\x00\xef\xbb\xbf"
-_UNTERMINATED: Final = "Unterminated"
-_PLACE: Final = regex.Pattern(r"\(byte (\d+)\)$")
+_TOO_DEEP: Final = "nested too deeply"
+
+_MOST_VALUES: Final = 100_000
+"""Values of one field of a long line: as objects they take a hundred times the memory of what they are written with."""
+
+_DEEPEST: Final = 8  # objects and lists around a long text that is read
+_PART: Final = regex.Pattern(rb'(?s)"(?:[^"\\]|\\.)*"|,')
 
 _KEPT_LINES: Final = (*MARKER_BEGINNINGS, "```", "~~~")
 _REPORT_WORDS: Final = ("summary", "escalation")  # keys of every report
@@ -96,6 +101,7 @@ _REQUEST: Final = _fields(
 )
 _HOOK_INPUT: Final = _fields("_HookInput", "tool_use_id", "tool_name", "tool_input", "agent_id", "cwd")
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 _STRING: Final = msgspec.json.Decoder(str)
 _WELL_FORMED: Final = msgspec.json.Decoder(msgspec.Raw)
@@ -110,72 +116,96 @@ def decode_abridged(line: bytes) -> StreamFrame | Malformed | None:
 def decode_long(line: bytes) -> StreamFrame | Malformed | None:
     """Return what a session reads of a line."""
     try:
+        return _frame(line, size=len(line))
+    except _CrowdedError:
+        return Malformed(reason=_CROWDED)
+    except RecursionError:
+        return Malformed(reason=_TOO_DEEP)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _read_leniently(line)
+
+
+def _frame(line: bytes | bytearray, *, size: int) -> StreamFrame | None:
+    """Return a line's frame; ``None``: it is JSON, and no object. Raises what its reader does where it is no JSON."""
+    try:
         fields = _taken(_TOP, line)
     except msgspec.ValidationError:
-        return _no_object(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _unreadable(line, error)
-    except RecursionError:
-        return Malformed(reason="nested too deeply")
+        _WELL_FORMED.decode(line)
+        return None
     body: dict[str, object] = {name: _field(fields[name]) for name in _ALWAYS if name in fields}
     kind, subtype = (found if isinstance(found := body.get(name), str) else "" for name in ("type", "subtype"))
     reads = _READERS.get(kind, {})
     for name in _BY_TYPE.get(kind, ()):
         if (raw := fields.get(name)) is not None:
             body[name] = reads.get(name, _field)(raw)
-    return StreamFrame(type=kind, subtype=subtype, body=body, size=len(line))
+    return StreamFrame(type=kind, subtype=subtype, body=body, size=size)
 
 
-# --- lines that are no frame
-
-
-def _no_object(line: bytes) -> StreamFrame | Malformed | None:
-    try:
-        _WELL_FORMED.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _unreadable(line, error)
-    except RecursionError:
-        return Malformed(reason="nested too deeply")
-    return None
-
-
-def _unreadable(line: bytes, error: Exception) -> StreamFrame | Malformed | None:
+def _read_leniently(line: bytes) -> StreamFrame | Malformed | None:
     """Return what a line holds that is no JSON, or not quite; its head shows that mostly."""
+    if len(line) < LONG_BYTES:
+        return decode_leniently(line)
     begins = line[:_HEAD_BYTES].lstrip(_PADDING)[:1]
     if begins and begins[0] not in _VALUE_BEGINNINGS:
         return decode_leniently(line[:_HEAD_BYTES])
-    place = _PLACE.search(str(error))
-    end = 0 if place is None else int(place[1]) + _HEAD_BYTES
-    if 0 < end < len(line) and (reason := _fault_in(line[:end])) is not None:
-        return Malformed(reason=reason)
-    return decode_leniently(line)
+    from claudeops.text.mended_json import mended  # noqa: PLC0415 - few lines need it
 
-
-def _fault_in(head: bytes) -> str | None:
-    """Return what is wrong in the beginning of a line; ``None``: nothing, or it may be that it ends there."""
-    text = head.decode("utf-8", "replace").strip(_PADDING.decode())
+    strict = mended(line)
     try:
-        json.loads(text, strict=False, parse_int=len)
-    except json.JSONDecodeError as error:
-        is_within = error.pos < len(text) - _WORD_CHARACTERS and not error.msg.startswith(_UNTERMINATED)
-        return str(error) if is_within else None
-    except (ValueError, RecursionError):
-        return None
-    return None
+        return _frame(strict, size=len(line)) if strict else None
+    except _CrowdedError:
+        return Malformed(reason=_CROWDED)
+    except RecursionError:
+        return Malformed(reason=_TOO_DEEP)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its words repeat nothing of the line
+        return Malformed(reason=str(error))
 
 
 # --- values
 
 
-def _taken(decoder: msgspec.json.Decoder[msgspec.Struct], raw: _Raw) -> dict[str, _Raw]:
+def _taken(decoder: msgspec.json.Decoder[msgspec.Struct], raw: _Raw | bytearray) -> dict[str, _Raw]:
     """Return the fields that a decoder takes of an object, as they stand in it."""
     found = decoder.decode(raw)
     values = ((name, getattr(found, name)) for name in found.__struct_fields__)
     return {name: memoryview(value) for name, value in values if isinstance(value, msgspec.Raw)}
 
 
+class _CrowdedError(Exception):
+    """A field has more values than are read."""
+
+
+_CROWDED: Final = f"a field of more than {_MOST_VALUES} values"
+
+
+def _is_crowded(raw: _Raw) -> bool:
+    """Return whether a value consists of too many."""
+    if len(raw) < LONG_BYTES or _is_text(raw):
+        return False
+    pieces = (raw[at : at + _PIECE_BYTES] for at in range(0, len(raw), _PIECE_BYTES))
+    if sum(bytes(piece).count(b",") for piece in pieces) < _MOST_VALUES:  # those in texts count here, too
+        return False
+    commas = 0
+    for part in _PART.finditer(bytes(raw)):
+        commas += part.end() - part.start() == 1
+        if commas >= _MOST_VALUES:
+            return True
+    return False
+
+
+def _items(raw: _Raw) -> Sequence[_Raw]:
+    """Return the values of a list, as they stand in it. Raises `_CrowdedError`."""
+    if _is_crowded(raw):
+        raise _CrowdedError
+    return [memoryview(each) for each in _LIST.decode(raw)]
+
+
 def _value(raw: _Raw) -> object:
-    """Return a value, whole."""
+    """Return a value, whole; of one that is too long only its text, if it is one. Raises `_CrowdedError`."""
+    if len(raw) > HELD_INPUT_BYTES:
+        return _abridged(raw, _RESULT_CHARACTERS) if _is_text(raw) else None
+    if _is_crowded(raw):
+        raise _CrowdedError
     try:
         return _ANY.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -186,6 +216,26 @@ def _value(raw: _Raw) -> object:
 def _field(raw: _Raw) -> object:
     """Return a value, whole but for a long text."""
     return _abridged(raw, _RESULT_CHARACTERS) if len(raw) >= LONG_BYTES and _is_text(raw) else _value(raw)
+
+
+def _trimmed(raw: _Raw, depth: int = 0) -> object:
+    """Return a value without the middles of its long texts, such as a report, of each text of which little counts."""
+    if len(raw) < LONG_BYTES:
+        return _value(raw)
+    if _is_text(raw):
+        return str(_abridged(raw, _RESULT_CHARACTERS))
+    if depth == _DEEPEST:
+        return None
+    if not _is_object(raw):
+        return [_trimmed(each, depth + 1) for each in _items(raw)] if raw[:1] == b"[" else None
+    if _is_crowded(raw):
+        raise _CrowdedError
+    fields = {name: memoryview(value) for name, value in _OBJECT.decode(raw).items()}
+    return {name: _spoken(value) if name == "text" else _trimmed(value, depth + 1) for name, value in fields.items()}
+
+
+def _report(raw: _Raw) -> object:
+    return _spoken(raw) if _is_text(raw) else _trimmed(raw)
 
 
 def _text_field(fields: Mapping[str, _Raw], name: str) -> str:
@@ -220,28 +270,27 @@ def _message(raw: _Raw) -> object:
 def _content(raw: _Raw) -> object:
     if raw[:1] != b"[":
         return None  # of a message only lists count
-    return [_block(each) for each in _LIST.decode(raw)]
+    return [_block(each) for each in _items(raw)]
 
 
-def _block(raw: msgspec.Raw) -> object:
-    block = memoryview(raw)
+def _block(block: _Raw) -> object:
     if len(block) < _HEAD_BYTES or not _is_object(block):
         return _value(block)
     fields = _taken(_BLOCK_FIELDS, block)
     is_report = _text_field(fields, "name") == STRUCTURED_OUTPUT_TOOL
-    reads = {"text": _spoken, "content": _result_content, "input": _value if is_report else _input}
+    reads = {"text": _spoken, "content": _result_content, "input": _trimmed if is_report else _input}
     return {name: reads.get(name, _value)(field) for name, field in fields.items()}
 
 
 def _input(raw: _Raw) -> object:
     """Return a call's input: of one that is too long to be held what is seen of it, and what distinguishes it."""
-    if len(raw) < HELD_INPUT_BYTES:
+    if len(raw) < HELD_INPUT_BYTES and not _is_crowded(raw):
         return _value(raw)
     if raw[:1] != b"{":
         return _abridged(raw, _RESULT_CHARACTERS) if _is_text(raw) else None
     seen = {name: _value(field) for name, field in _taken(_INPUT, raw).items() if len(field) < _HEAD_BYTES}
     digest = hashlib.sha256(raw).hexdigest()
-    return {**seen, "…": f"[{len(raw)} bytes, sha256 {digest}; the log of the session has them]"}
+    return {**seen, INPUT_LEFT_OUT: f"[{len(raw)} bytes, sha256 {digest}; the log of the session has them]"}
 
 
 def _result_content(raw: _Raw) -> object:
@@ -250,8 +299,7 @@ def _result_content(raw: _Raw) -> object:
         return _abridged(raw, _RESULT_CHARACTERS)
     if raw[:1] != b"[":
         return _value(raw) if len(raw) < _HEAD_BYTES else None
-    for each in _LIST.decode(raw):
-        item = memoryview(each)
+    for item in _items(raw):
         fields = _taken(_ITEM, item) if _is_object(item) else {}
         if _text_field(fields, "type") == "text" and _is_text(text := fields.get("text", b"")):
             return [{"type": "text", "text": _abridged(text, _RESULT_CHARACTERS)}]
@@ -262,26 +310,40 @@ def _result_content(raw: _Raw) -> object:
 
 
 def _request(raw: _Raw) -> object:
-    """Return a request whole, but for the answer of a tool that has run: that is in its result as well."""
+    """Return a request with its input as `_input` reads it, and without the answer of a tool: its result has that."""
     if len(raw) < _HEAD_BYTES or not _is_object(raw):
         return _value(raw)
     fields = _taken(_REQUEST, raw)
-    is_hook = _text_field(fields, "subtype") == "hook_callback"
-    reads = {"input": lambda given: _object(given, _HOOK_INPUT)} if is_hook else {}
+    reads = {"input": _hook_input if _text_field(fields, "subtype") == "hook_callback" else _input_for(fields)}
     return {name: reads.get(name, _value)(field) for name, field in fields.items()}
+
+
+def _hook_input(raw: _Raw) -> object:
+    if len(raw) < _HEAD_BYTES or not _is_object(raw):
+        return _value(raw)
+    fields = _taken(_HOOK_INPUT, raw)
+    reads = {"tool_input": _input_for(fields)}
+    return {name: reads.get(name, _value)(field) for name, field in fields.items()}
+
+
+def _input_for(fields: Mapping[str, _Raw]) -> Callable[[_Raw], object]:
+    return _trimmed if _text_field(fields, "tool_name") == STRUCTURED_OUTPUT_TOOL else _input
 
 
 # --- texts
 
 
 def _spoken(raw: _Raw) -> object:
-    """Return a text in which a report may stand: whole if it may be there, and else both ends and all markers."""
+    """Return a text in which a report may stand: whole if it may be there, and else both ends and all markers.
+
+    Of one that is longer than is read whole, a report counts that stands at its ends.
+    """
     if len(raw) < LONG_BYTES or not _is_text(raw):
         return _value(raw)
     abridgement = _Abridgement()
     for piece in _pieces(raw):
         abridgement.add(piece)
-        if abridgement.may_hold_report:
+        if len(raw) <= HELD_INPUT_BYTES and abridgement.may_hold_report:
             return _value(raw)
     return abridgement.text()
 
@@ -396,10 +458,13 @@ _READERS: Final[Mapping[str, Mapping[str, Callable[[_Raw], object]]]] = {
     "user": {"message": _message, "content": _content},
     "message": {"message": _message, "content": _content},
     "system": {"message": _message},
-    "result": {"result": _spoken, "last_assistant_text": _spoken, "structured_output": _value},
+    "result": {"result": _spoken, "last_assistant_text": _spoken, "structured_output": _report},
     "control_request": {"request": _request},
     "text": {"delta": _value},
-    "tool_use": {"input": _value},
+    "tool_use": {"input": lambda raw: _spoken(raw) if _is_text(raw) else _input(raw)},
     "tool_result": {"content": _result_content},
     "warning": {"message": _message},
+    "item.started": {"item": _trimmed},
+    "item.updated": {"item": _trimmed},
+    "item.completed": {"item": _trimmed},
 }

@@ -377,15 +377,23 @@ def _nothing_left(line: bytes) -> bytes:
 
 
 def _is_long_json(line: bytes) -> bool:
-    """Return what `_is_json` does, without reading its values where that is possible."""
+    """Return what `_is_json` does, without reading the values of a line."""
     begins = line[:_PAD_BYTES].lstrip(_PADDING.encode())[:1]
-    if begins and begins[0] not in _JSON_BEGINNINGS:
-        return False
+    return not (begins and begins[0] not in _JSON_BEGINNINGS) and (_is_strict_json(line) or _is_mendable(line))
+
+
+def _is_strict_json(line: bytes | bytearray) -> bool:
     try:
         _WELL_FORMED.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _is_json(line)
+        return False
     return True
+
+
+def _is_mendable(line: bytes) -> bool:
+    from claudeops.text.mended_json import mended  # noqa: PLC0415 - few lines need it
+
+    return _is_strict_json(mended(line))
 
 
 def _is_json(line: bytes) -> bool:

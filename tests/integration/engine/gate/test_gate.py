@@ -16,7 +16,8 @@ from claudeops.domain.calls import ToolCall, Verdict, VerdictKind
 from claudeops.domain.gate.docker_grants import DockerChange
 from claudeops.domain.gate.docker_grants import Grant as DockerGrant
 from claudeops.domain.looks import LookCall
-from claudeops.engine.gate.gate import ANSWER_SECONDS, TOO_OLD, Gate
+from claudeops.domain.stream.events import INPUT_LEFT_OUT
+from claudeops.engine.gate.gate import ANSWER_SECONDS, TOO_LONG, TOO_OLD, Gate
 from claudeops.engine.gate.judging import TOO_SLOW, NotJudgedError
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.claude import ClaudeHarness
@@ -70,6 +71,18 @@ async def test_a_yes_is_recorded_before_it_is_given(estate: Estate) -> None:
     assert '"permissionDecision":"allow"' in await answer(gate)
     assert gate.allowed == {"toolu_1"}
     assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["allow"]
+
+
+async def test_a_call_is_denied_of_which_not_all_was_read(estate: Estate) -> None:
+    gate = await gate_of(estate)
+    left = {"command": "uptime", INPUT_LEFT_OUT: "[5000000 bytes, sha256 0; the log of the session has them]"}
+    given = await answer(gate, replace(REQUEST, call=replace(CALL, input=left)))
+    assert '"permissionDecision":"deny"' in given
+    assert TOO_LONG in given
+    assert not gate.allowed
+    [row] = estate.rows("SELECT verdict, input FROM tool_calls")
+    assert row["verdict"] == "deny"
+    assert "5000000 bytes" in str(row["input"])
 
 
 class Standing(Clock):

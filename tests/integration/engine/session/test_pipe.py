@@ -26,7 +26,7 @@ ALMOST_ALL = LINE_BYTES - 1000  # of the longest line: the rest is for what stan
 
 
 @pytest.mark.long  # many megabytes are one line in test_runner.py
-async def test_a_line_of_almost_64_mebibytes_is_one_line_and_its_session_a_success(estate: Estate) -> None:
+async def test_a_line_of_almost_the_longest_is_one_line_and_its_session_a_success(estate: Estate) -> None:
     row = await estate.finished({"line_of": ALMOST_ALL}, look(), deliver(report()))
     assert (row["outcome"], row["malformed_lines"]) == ("success", 0)
     assert Path(estate.log_path(1)).read_bytes().index(b"\n") > ALMOST_ALL
@@ -37,7 +37,7 @@ async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes
     assert (row["outcome"], row["decision_reason"], row["malformed_lines"]) == ("success", "healthy", 1)
     assert "malformed stream-json line skipped: longer than a line may be (line 1)" in str(row["warnings"])
     first, *others = Path(estate.log_path(1)).read_bytes().splitlines()
-    assert re.fullmatch(rb"\[line dropped: 671\d{5} bytes, of which 67108864 can be taken\]", first)
+    assert re.fullmatch(rb"\[line dropped: 167\d{5} bytes, of which 16777216 can be taken\]", first)
     assert [json.loads(line)["type"] for line in others] == ["assistant", "control_request", "user", "result"]
     session = await estate.store.records.session(1)
     assert session is not None

@@ -19,7 +19,7 @@ from claudeops.text.redact import MASK, Redactor
 SECRET = "hunter2hunter2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENDS_WITHIN_SECONDS = 10
-LONGEST = 24_000_000
+LONGEST = 16_000_000
 LONG = 100_000  # characters; a chunk of it is worth a second thread
 
 SMALL = [

@@ -98,7 +98,7 @@ def test_a_line_that_is_too_long_is_dropped_with_its_size_and_the_others_come_as
 
 def test_what_stands_for_a_dropped_line_is_malformed_and_says_why() -> None:
     line = dropped_line(LINE_BYTES + 1)
-    assert line == b"[line dropped: 67108865 bytes, of which 67108864 can be taken]"
+    assert line == b"[line dropped: 16777217 bytes, of which 16777216 can be taken]"
     assert decode(line) == Malformed(reason="longer than a line may be")
 
 
