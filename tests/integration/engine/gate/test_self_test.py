@@ -7,8 +7,7 @@ import io
 import json
 import os
 import shutil
-import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -94,13 +93,20 @@ class Trials:
 
 
 class Later(Clock):
-    """The machine's clock, an hour on: whatever was changed until now has long been so. Or back."""
-
-    def __init__(self, seconds: float = 3600) -> None:
-        self._by = timedelta(seconds=seconds)
+    """The machine's clock, an hour on: whatever was changed until now has long been so."""
 
     def now(self) -> datetime:
-        return super().now() + self._by
+        return super().now() + timedelta(hours=1)
+
+
+class Standing(Clock):
+    """A clock that stands still."""
+
+    def __init__(self, moment: datetime) -> None:
+        self._moment = moment
+
+    def now(self) -> datetime:
+        return self._moment
 
 
 def admission(directory: Path, test: Trial | None, tester: str = "1", *, clock: Clock | None = None) -> CliAdmission:
@@ -164,8 +170,8 @@ async def test_a_file_that_has_passed_is_not_even_read_by_the_next_daemon(
 async def test_a_file_that_was_changed_just_now_is_read_again_by_the_next_daemon(tmp_path: Path) -> None:
     """It may be changed once more within the same step of the kernel's clock."""
     binary, tests = cli(tmp_path, "none"), Trials()
-    changed_ago = time.time() - binary.stat().st_ctime  # it is a file of the checkout, which may be old
-    assert await admission(tmp_path, tests, clock=Later(seconds=-changed_ago)).refusal(binary) is None
+    just_now = Standing(datetime.fromtimestamp(binary.stat().st_ctime, UTC))  # the checkout may be old
+    assert await admission(tmp_path, tests, clock=just_now).refusal(binary) is None
     (entry,) = json.loads((tmp_path / "tests.json").read_text(encoding="utf-8"))["passed"]
     assert entry["identity"] is None
 
