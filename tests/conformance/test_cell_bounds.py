@@ -18,11 +18,12 @@ import pytest
 from claudeops.domain.sessions import Ending, Session
 from claudeops.engine.cell.bubblewrap import BubblewrapCell
 from claudeops.engine.cell.cell import Cell, IsolationLevel
-from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
+from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.control import StopControl
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.structs import replace
 from support.caged import Caged, caged
+from support.control_groups import groups_here
 from support.doses import drawn
 from support.operating import look
 from support.waiting import PATIENCE_SECONDS, until
@@ -36,9 +37,7 @@ ATTEMPTED = 300
 
 @pytest.fixture(scope="session")
 def groups() -> Groups | None:
-    """Return where this machine has control groups for sessions, if it has."""
-    found = find(f"tests-{os.getpid()}")
-    return None if isinstance(found, str) or prepare(found) is not None else found
+    return groups_here()
 
 
 def bomb(number: int) -> str:

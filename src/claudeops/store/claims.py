@@ -145,7 +145,8 @@ class Claims:
                 return prepared(connection, log_paths=log_paths).take(room)
 
             # By its row, a session whose claimer does not wait any more would run until the next start of a daemon.
-            claimed = await self._database.write(claim, undo=give_back)
+            # Urgent, because a slot is empty meanwhile.
+            claimed = await self._database.write(claim, urgent=True, undo=give_back)
             if claimed.taken and not is_narrow:  # else others may be due as well
                 self._seen, self._seen_at = claimed.left, seen_at
             return claimed
@@ -159,7 +160,7 @@ class Claims:
         log_paths: dict[int, str] = {}
         look = partial(_look, owner=owner, rules=rules, now=now, chain=chain, room=room)
         due = await self._database.read(look)
-        is_whole = not is_narrow and len(due) < _LOOK_AHEAD
+        is_whole = not is_narrow and len(due) < _most_seen(room)
         while due:
             log_paths |= await self._decide(log_path, due)
             claimed = await take(log_paths, seen_at=now)
@@ -368,9 +369,13 @@ def _look(
     if left.sessions <= 0:
         return ()
     tiers = (rules.lowest.number,) if left.lowest_only else None
-    due = _due_ids(connection, owner, rules, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
+    due = _due_ids(connection, owner, rules, now, chain=chain, tiers=tiers, limit=_most_seen(room))
     standing = holds_of(owner.node, holds.standing(connection, now)) if due else ()
     return due if due and admission(standing, now) is not Admission.CLOSED else ()
+
+
+def _most_seen(room: Capacity) -> int:
+    return max(_LOOK_AHEAD, room.sessions)
 
 
 def _due_ids(

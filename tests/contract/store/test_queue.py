@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
+import anyio
+import anyio.to_thread
 import pytest
+from sqlalchemy import Connection
 
 from claudeops.domain.chains.escalation import EscalationRules
 from claudeops.domain.holds import Capacity
@@ -31,6 +36,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, has_clock
+from support.waiting import PATIENCE_SECONDS
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -260,6 +266,38 @@ async def test_owner_that_departs_is_forgotten(store: Store, database: Database)
     await store.recovery.depart(OWNER)
 
     assert database.rows("instances") == []
+
+
+async def test_a_free_slot_waits_for_no_end_that_is_to_be_written(store: Store) -> None:
+    for _ in range(2):
+        await queued(store)
+    first = await claimed(store)  # which has seen the second one too
+    assert first is not None
+    order: list[str] = []
+    is_busy, goes_on = threading.Event(), threading.Event()
+
+    def keep_busy(_: Connection) -> None:
+        is_busy.set()
+        goes_on.wait(PATIENCE_SECONDS)
+
+    async def end(session: Session) -> None:
+        await store.queue.finish(ending(session), rules=RULES)
+        order.append("ended")
+
+    async def claim() -> None:
+        assert await claimed(store) is not None
+        order.append("claimed")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.database.write, keep_busy)
+        await anyio.to_thread.run_sync(is_busy.wait, PATIENCE_SECONDS)
+        tasks.start_soon(end, first)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(claim)
+        await anyio.wait_all_tasks_blocked()
+        goes_on.set()
+
+    assert order == ["claimed", "ended"]
 
 
 async def test_closed_store_refuses_and_closes_twice(store: Store) -> None:

@@ -29,6 +29,7 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.store.claims import Claims
 from claudeops.store.queue import Queue
+from claudeops.structs import replace
 from claudeops.tasks import DatabaseTrouble
 from claudeops.wording.live import Redact
 
@@ -38,6 +39,8 @@ LOOK_SECONDS: Final = 1.0
 WAITING_FACTOR: Final = 2
 """Times the slots: the most sessions that may be under way, including those that hold no slot, because they wait for
 approval or their end is being written."""
+
+_FEW: Final = 4  # sessions that are claimed one by one
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 5.0
 """The longest pause between two claims while the database fails: sessions should not start much later than due."""
@@ -130,7 +133,7 @@ class Supervisor:
         while not self._draining and self.may_claim() and (capacity := self._capacity(rules)).sessions > 0:
             self._claiming = True
             try:
-                claimed = await self._claim(capacity, rules)
+                claimed = await self._claim(_at_once(capacity), rules)
                 for session in claimed:
                     control = StopControl()
                     if self._hurrying:  # since the claim began
@@ -306,6 +309,15 @@ class Supervisor:
             duration_ms=round((self.clock.monotonic() - started) * 1000),
             calls_ran=0,
         )
+
+
+def _at_once(capacity: Capacity) -> Capacity:
+    """Return how many sessions to claim in one go: few one by one, many together.
+
+    One starts while the next is claimed, and does not end together with it, which would have both wait for the
+    database. Of many the last would wait for what all those do that have started.
+    """
+    return replace(capacity, sessions=1) if 1 < capacity.sessions <= _FEW else capacity
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from claudeops.engine.cell.cgroups import ControlGroup, Exceeded, Groups, find, prepare
+from support.control_groups import groups_or_skip
 from support.waiting import PATIENCE_SECONDS
 
 ONE = "31 23 0:28 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids"
@@ -139,11 +140,7 @@ def test_what_was_refused_is_counted(tmp_path: Path) -> None:
 
 @pytest.fixture
 def here() -> Groups:
-    """Return the groups of this very machine."""
-    found = find(f"tests-{os.getpid()}")
-    if isinstance(found, str) or prepare(found) is not None:
-        pytest.skip(f"this machine leaves no control groups to us: {found}")
-    return found
+    return groups_or_skip()
 
 
 @pytest.mark.anyio

@@ -18,7 +18,7 @@ from claudeops.domain.sessions import Outcome
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import LAUNCHER
 from claudeops.engine.cell.cell import IsolationLevel, SandboxSpec
-from claudeops.engine.cell.cgroups import ControlGroup, Groups, find, prepare
+from claudeops.engine.cell.cgroups import ControlGroup, Groups
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import StopControl
@@ -31,6 +31,7 @@ from claudeops.errors import SpawnError
 from claudeops.harness.protocol import CliCommand
 from claudeops.logs import Logger
 from claudeops.structs import replace
+from support.control_groups import groups_or_skip
 from support.estate import STAND_IN, Estate, deliver, report
 from support.levels import PATH, needs
 from support.waiting import until
@@ -93,11 +94,7 @@ async def ran(
 
 @pytest.fixture
 def groups() -> Groups:
-    """Return the groups of this very machine."""
-    found = find(f"ahead-{os.getpid()}")
-    if isinstance(found, str) or prepare(found) is not None:
-        pytest.skip(f"this machine leaves no control groups to us: {found}")
-    return found
+    return groups_or_skip()
 
 
 def members(group: ControlGroup | None) -> list[int]:

@@ -430,17 +430,34 @@ async def test_the_next_session_does_not_wait_for_what_the_last_one_leaves_behin
         await until(lambda: first.id not in supervisor.running)
 
 
-async def test_several_free_slots_are_filled_at_once_but_for_the_one_that_is_kept(estate: Estate) -> None:
-    sessions = ScriptedSessions(estate)
+async def test_several_free_slots_are_filled_one_by_one_but_for_the_one_that_is_kept(estate: Estate) -> None:
+    """What is claimed first starts while the rest is claimed, and does not end together with it."""
+    steps: list[int] = []
+
+    class Noted(Claims):
+        async def claim(self, *args: Any, **kwargs: Any) -> Sequence[Session]:
+            claimed = await super().claim(*args, **kwargs)
+            steps.append(len(claimed))
+            return claimed
+
+    sessions, claims = ScriptedSessions(estate), Noted(estate.store.database)
     for tier in (2, 2, 2, 2, 1):
         await estate.queue(tier)
-    async with supervised(estate, run_session=leaving_nothing(sessions), slots=4):
+    async with supervised(estate, run_session=leaving_nothing(sessions), claims=claims, slots=4):
         await sessions.until_started(4)
         assert sorted(sessions.started) == [1, 2, 3, 5]
-    assert (
-        len({str(row["started_at"]) for row in estate.rows("SELECT started_at FROM sessions WHERE started_at > ''")})
-        == 1
-    )
+    assert steps == [1, 1, 1, 1]
+
+
+async def test_many_free_slots_are_filled_together(estate: Estate) -> None:
+    """What has started would keep the rest waiting."""
+    sessions = ScriptedSessions(estate)
+    for _ in range(60):
+        await estate.queue()
+    async with supervised(estate, run_session=leaving_nothing(sessions), slots=60):
+        await sessions.until_started(60)
+    started = estate.rows("SELECT DISTINCT started_at FROM sessions")
+    assert len(started) == 1
 
 
 async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> None:
