@@ -69,15 +69,17 @@ async def test_two_daemons_on_one_database_do_each_thing_once(tmp_path: Path, po
         owners = {row["owner"]: row["node"] for row in operator.rows(NODES)}
         assert [await attic.stop(), await cellar.stop()] == [0, 0]
     sessions, fires = operator.rows(SESSIONS), operator.rows("SELECT * FROM schedule_fires")
+    taken = [row for row in sessions if row["attempt"]]  # the last fire may have come while both stopped: it waits
     nodes = listed.document["nodes"]
     assert isinstance(nodes, list)
     assert sorted(node["node"] for node in nodes) == ["attic", "cellar"]
     assert [done.code for done in health] == [0, 0]
     assert len(holders) == 1
     assert sorted((done.document["roles"] for done in status), key=str) == [sorted(ROLES), []]
-    assert {row["owner"] for row in sessions} <= owners.keys()
-    assert {row["attempt"] for row in sessions} == {1}
-    assert sorted(str(row["session_id"]) for row in fires if row["session_id"]) == [str(row["id"]) for row in sessions]
+    assert len(taken) >= len(sessions) - 1
+    assert {row["owner"] for row in taken} <= owners.keys()
+    assert {row["attempt"] for row in taken} == {1}
+    assert sorted(int(str(row["session_id"])) for row in fires if row["session_id"]) == [row["id"] for row in sessions]
     assert not operator.rows(NODES)
     assert not operator.rows(HELD)
 
