@@ -79,11 +79,15 @@ class LateLooks:
         self._is_ordered = False
         self._is_said = False
 
-    async def found(self) -> FoundLooks:
-        """Return it, with a line in the log the first time; nothing where the process that tries was ended."""
+    def begin(self) -> None:
+        """Have it found out, unless that has begun; does not block."""
         if not self._is_ordered:
             self._is_ordered = True
             self._order()
+
+    async def found(self) -> FoundLooks:
+        """Return it, with a line in the log the first time; nothing where the process that tries was ended."""
+        self.begin()
         await self._known.wait()
         tell = self._log.info
         try:

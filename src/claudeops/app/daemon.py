@@ -174,6 +174,7 @@ async def _supervise(supervisor: Supervisor, node: Node) -> None:
     """Run sessions, none before it is known what the daemon runs for them."""
     await node.prepare_sessions()
     _spare_pauses(node)
+    await node.looks.found()
     await supervisor.run()
 
 

@@ -113,10 +113,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def prepare_sessions(self) -> None:
-        """Load and open what sessions need beyond what a start does, so that the first one does not wait for it."""
+        """Load and open what sessions need beyond what a start does, so that the first one does not wait for it.
+
+        What the daemon runs for them is found out meanwhile.
+        """
+        self.looks.begin()
         import claudeops.engine.session.runner  # noqa: F401, PLC0415 - a start does not wait for it
 
-        await self.session_context()
+        await self.meter.opened()
 
     def supervisor(
         self,
@@ -239,6 +243,8 @@ async def open_node(
                         approvals=await _approvals(context, settings, waker),
                     )
                     await stages.enter("recovery")
+                    if await store.claims.next_due(owner, rules=rules) is not None:
+                        tried.looks.begin()  # who waits gains more than the rest of the start loses
                     recovery = SessionRecovery(
                         context=context, log_grace=timedelta(seconds=settings.timeouts.log_grace_seconds)
                     )
