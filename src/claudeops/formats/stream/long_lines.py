@@ -1,4 +1,4 @@
-"""The frames of long lines, without what nothing reads, so that a line of 50 MB takes its own memory and little more.
+"""The frames of long lines, without what nothing reads, so that one of 16 MB takes its own memory and little more.
 
 Of the fields that a session reads of a frame, texts are abridged where they are long. Everything else is passed over
 where it stands. Read whole, up to 4 MiB, are the input of a call, which the gate judges, and a text that may hold a
@@ -214,8 +214,8 @@ def _value(raw: _Raw) -> object:
 
 
 def _field(raw: _Raw) -> object:
-    """Return a value, whole but for a long text."""
-    return _abridged(raw, _RESULT_CHARACTERS) if len(raw) >= LONG_BYTES and _is_text(raw) else _value(raw)
+    """Return a value, whole but for the middles of long texts."""
+    return _abridged(raw, _RESULT_CHARACTERS) if len(raw) >= LONG_BYTES and _is_text(raw) else _trimmed(raw)
 
 
 def _trimmed(raw: _Raw, depth: int = 0) -> object:
@@ -228,10 +228,22 @@ def _trimmed(raw: _Raw, depth: int = 0) -> object:
         return None
     if not _is_object(raw):
         return [_trimmed(each, depth + 1) for each in _items(raw)] if raw[:1] == b"[" else None
+    return {name: _trimmed(value, depth + 1) for name, value in _all_fields(raw)}
+
+
+def _all_fields(raw: _Raw) -> Iterator[tuple[str, _Raw]]:
+    """Yield the fields of an object, as they stand in it. Raises `_CrowdedError`."""
     if _is_crowded(raw):
         raise _CrowdedError
-    fields = {name: memoryview(value) for name, value in _OBJECT.decode(raw).items()}
-    return {name: _spoken(value) if name == "text" else _trimmed(value, depth + 1) for name, value in fields.items()}
+    for name, value in _OBJECT.decode(raw).items():
+        yield name, memoryview(value)
+
+
+def _item(raw: _Raw) -> object:
+    """Return an item of codex: its text, in which a report may stand, and the ends of what else is long."""
+    if not _is_object(raw):
+        return _trimmed(raw)
+    return {name: _spoken(value) if name == "text" else _trimmed(value, 1) for name, value in _all_fields(raw)}
 
 
 def _report(raw: _Raw) -> object:
@@ -464,7 +476,7 @@ _READERS: Final[Mapping[str, Mapping[str, Callable[[_Raw], object]]]] = {
     "tool_use": {"input": lambda raw: _spoken(raw) if _is_text(raw) else _input(raw)},
     "tool_result": {"content": _result_content},
     "warning": {"message": _message},
-    "item.started": {"item": _trimmed},
-    "item.updated": {"item": _trimmed},
-    "item.completed": {"item": _trimmed},
+    "item.started": {"item": _item},
+    "item.updated": {"item": _item},
+    "item.completed": {"item": _item},
 }

@@ -19,6 +19,7 @@ _STEP_BYTES: Final = 1024
 _HIGH_BEGINS: Final = (b"\\ud8", b"\\ud9", b"\\uda", b"\\udb")  # the first half of a surrogate pair
 _ESCAPE_BYTES: Final = 6
 _CONTINUES: Final = 0x80  # the two highest bits of a byte that is not a character's first
+_MOST_BYTES: Final = 4  # of a character
 
 
 def redacted_segments(text: bytes, begin: int, end: int, redact: Callable[[bytes], bytes]) -> Iterator[bytes]:
@@ -32,8 +33,9 @@ def redacted_segments(text: bytes, begin: int, end: int, redact: Callable[[bytes
 
 def cut_before(raw: bytes | memoryview, at: int, end: int) -> int:
     """Return the last place up to ``end`` between two characters of a JSON string, where no escape goes on."""
-    while raw[end] & 0xC0 == _CONTINUES and end > at + 1:
-        end -= 1
+    # Of more bytes that go on than a character has, the last is none of a character's: the cut may go before it.
+    behind = next((back for back in range(_MOST_BYTES) if end - back > at and raw[end - back] & 0xC0 != _CONTINUES), 0)
+    end -= behind
     escape = _last_escape(raw, at, end)
     if escape is not None:
         length = _ESCAPE_BYTES if raw[escape + 1] == ord("u") else 2

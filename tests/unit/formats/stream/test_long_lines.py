@@ -136,6 +136,16 @@ def test_a_text_that_may_hold_a_report_is_whole(key: str) -> None:
     assert not isinstance(event.text, LongText)
 
 
+def test_a_text_that_is_too_long_to_be_whole_has_its_ends_and_markers_even_with_a_report_in_it() -> None:
+    marker = "[EVENT:critical:web] gone\n"
+    text = LOG * 100_000 + json.dumps(report()) + "\n" + marker + LOG * 100_000
+    (event,), _ = events_of(decode_abridged(said(text)))
+    assert isinstance(event, AssistantText)
+    assert characters(event.text) == len(text)
+    assert marker in event.text
+    assert len(event.text) < 3 * MEGABYTE
+
+
 def test_a_report_in_the_end_of_a_text_that_is_too_long_to_be_whole_is_found() -> None:
     text = LOG * 100_000 + json.dumps(report())
     _, transcript = events_of(decode_abridged(said(text)))
@@ -217,6 +227,19 @@ def test_a_line_of_more_values_than_are_read_is_malformed_and_takes_no_memory(fr
         tracemalloc.stop()
     assert found == Malformed(reason="a field of more than 100000 values")
     assert most < 2 * len(line)
+
+
+def test_refusals_that_are_long_together_are_all_there() -> None:
+    denials = [
+        {"tool_name": "Write", "tool_use_id": f"t{number}", "tool_input": {"content": LOG * 30_000}}
+        for number in range(4)
+    ]
+    frame = decode_abridged(json.dumps({"type": "result", "permission_denials": denials}).encode())
+    assert isinstance(frame, StreamFrame)
+    found = frame.body["permission_denials"]
+    assert isinstance(found, list)
+    assert [each["tool_use_id"] for each in found] == ["t0", "t1", "t2", "t3"]
+    assert len(repr(found)) < MEGABYTE
 
 
 def test_an_item_of_codex_has_its_text_and_the_ends_of_what_its_command_printed() -> None:

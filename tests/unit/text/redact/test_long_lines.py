@@ -65,6 +65,14 @@ def test_a_long_line_that_is_no_json_is_redacted_at_its_cuts_as_well(form: str) 
         assert REDACTOR.line(line) == _until_stable(line, REDACTOR._line_once)
 
 
+@pytest.mark.parametrize("sign", [b"\xe9", b"\x1b", b"\\ud83d", b'", "n": NaN, "m": "'], ids=repr)
+def test_a_long_line_that_is_not_quite_json_is_redacted_as_one_that_is(sign: bytes) -> None:
+    secret = FORMS["by its shape"].replace("p", "\\u0070", 1)  # which is one in JSON alone
+    line = b'{"a": "%s%s", "text": "%s"}' % (b"x" * BYTES, sign, secret.encode())
+    assert REDACTOR.line(line) == _until_stable(line, REDACTOR._line_once)
+    assert b"correcthorse" not in REDACTOR.line(line)
+
+
 def test_secrets_everywhere_in_a_long_line_are_all_masked() -> None:
     text = f"{FORMS['as it is']} and {FORMS['by its shape']} " * (BYTES // 60)
     line = json.dumps({"text": text, "more": [text, {"deep": text}]}).encode()
