@@ -48,7 +48,7 @@ MASKS: Final = (
     (re.compile(r"\b\d+(?:\.\d+)? ?(?:d|h|m|s|ms)\b(?: \d+(?:d|h|m|s)\b)*"), "SPAN"),
     (re.compile(r"\bpid \d+"), "PID"),
     (re.compile(r"(?<=/setup/)[\w-]+"), "SECRET"),
-    (re.compile(r"\b(approved by|in as) \S+"), r"\1 NAME"),
+    (re.compile(r"\b(approved by|in as) (?:uid )?\S+"), r"\1 NAME"),
     (re.compile(r"\s+"), " "),  # columns are as wide as what stands in them
 )
 

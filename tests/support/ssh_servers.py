@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -34,16 +35,21 @@ KbdInteractiveAuthentication no
 
 
 def needs_ssh() -> None:
-    """Skip where OpenSSH is not installed."""
+    """Skip where OpenSSH is not installed, or runs for no user such as this one, whom the machine does not list."""
     if _SSHD is None or any(shutil.which(name) is None for name in ("ssh", "ssh-add", "ssh-agent", "ssh-keygen")):
         pytest.skip("needs OpenSSH: ssh-agent, and sshd")
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        pytest.skip("ssh runs for no user whom the machine does not list")
 
 
 def make_key(place: Path, passphrase: str = "", *, kind: str = "ed25519", form: str = "RFC4716") -> str:
-    """Make a key at a place, without a comment; return the line that is its public one.
+    """Make a key at a place, without a comment; return the line that is its public one. Skips as `needs_ssh` does.
 
     ``form``: of the private one; the default is OpenSSH's own.
     """
+    needs_ssh()
     place.parent.mkdir(parents=True, exist_ok=True)
     command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-m", form, "-f", str(place)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

@@ -226,7 +226,7 @@ def test_a_command_says_who_starts_a_session(shell: Shell) -> None:
     with claim_database(shell.database.url, shell.root / "state"):
         assert shell.ask("exec-command", "tier1", "look", "--no-wait")["sysexit"] == 0
         assert shell.call("bootstrap", "--prompt", "look", "--detach")[0] == 0
-    me = pwd.getpwuid(os.getuid()).pw_name
+    me = next((user.pw_name for user in pwd.getpwall() if user.pw_uid == os.getuid()), f"uid {os.getuid()}")
     assert [row["started_by"] for row in shell.database.rows("sessions")] == [me, me]
     assert me in shell.call("load-session", "1")[1]
     (listed, _) = cast("list[dict[str, object]]", shell.ask("list-sessions")["sessions"])
