@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 import psutil
 import pytest
 
+from support.aftermath import processes_of, runs
 from support.loopback_http import ask
 from support.operating import Operator, conclude, look, operator
 from support.senders import starts_nothing, url_of
@@ -100,7 +100,7 @@ async def test_a_question_is_answered_by_both_ways_and_nothing_outlives_the_daem
             await asked(someone)
             await someone.until(NAMED, lambda rows: len(rows) == 3)
             daemon.process.kill()
-            await until(lambda: not ear.is_running() or ear.status() == psutil.STATUS_ZOMBIE)
+            await until(lambda: not runs(ear.pid))
         (third,) = asking(server)
 
         async with someone.daemon(**environment) as again:
@@ -116,11 +116,7 @@ async def test_a_question_is_answered_by_both_ways_and_nothing_outlives_the_daem
 
 def ears(daemon: int) -> list[psutil.Process]:
     """Return the daemon's processes that listen to Slack."""
-    found = []
-    for each in psutil.Process(daemon).children():
-        with contextlib.suppress(psutil.Error):  # one of the others has just ended
-            found += [each] if "claudeops.notify.slack_socket" in each.cmdline() else []
-    return found
+    return processes_of("claudeops.notify.slack_socket", daemon)
 
 
 def asking(server: SlackServer) -> list[Posted]:

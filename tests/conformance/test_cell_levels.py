@@ -16,6 +16,7 @@ from claudeops.engine.control import StopControl
 from claudeops.engine.process.tree import marked, marks_below
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.structs import replace
+from support.aftermath import runs
 from support.caged import caged, forget_workspaces, working_cell
 from support.checkout import TESTS
 from support.estate import ONE_SHOT, open_estate
@@ -114,14 +115,7 @@ async def test_what_an_ended_session_left_is_ended_with_it(
 
 def still_running(marks: str, pids: set[int]) -> set[int]:
     """Return what lives of a session: by its mark, and those that had cleared their environment by their number."""
-    return {pid for pid in pids if lives(pid)} | {process.pid for process in marked(marks)}
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return {pid for pid in pids if runs(pid)} | {process.pid for process in marked(marks)}
 
 
 async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,15 @@ def runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def processes_of(module: str, parent: int | None = None) -> list[psutil.Process]:
+    """Return the processes below another one (this, if none is given) that run a module; others may end meanwhile."""
+    found = []
+    for each in psutil.Process(parent).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found += [each] if module in each.cmdline() else []
+    return found
 
 
 def assert_settled(estate: Estate) -> None:

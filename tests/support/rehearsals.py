@@ -56,8 +56,9 @@ def processes_about(root: Path) -> dict[int, str]:
     for process in psutil.process_iter():
         try:
             told = " ".join([process.cwd(), *process.cmdline(), process.environ().get(SESSION_MARK, "")])
+            runs = process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, OSError):
             continue
-        if str(root) in told and process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:
+        if str(root) in told and process.pid != psutil.Process().pid and runs:
             found[process.pid] = told
     return found

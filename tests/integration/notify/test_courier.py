@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import psutil
 import pytest
 
 from claudeops.domain.events import EventLevel
@@ -17,6 +16,7 @@ from claudeops.domain.notices.refusals import CONTENT, RefusalSubject
 from claudeops.notify.channels.apprise import Courier
 from claudeops.notify.delivery import DeliveryResult
 from claudeops.wording.notices.texts import NoticeMessage
+from support.aftermath import processes_of
 from support.loop_time import loop_time
 from support.receivers import Receiver, receiving
 from support.waiting import until
@@ -61,7 +61,7 @@ async def test_a_courier_goes_through_the_proxy_and_its_password_is_in_no_enviro
         address = "json://notifications.invalid/token"
         tasks.start_soon(Courier(environment=proxies).deliver, address, messages(1), told)
         await until(lambda: bool(receiver.heard))
-        (courier,) = [each for each in psutil.Process().children() if "claudeops.notify.courier" in each.cmdline()]
+        (courier,) = processes_of("claudeops.notify.courier")
         begun_with = (courier.environ(), courier.cmdline())
         receiver.released.set()
 

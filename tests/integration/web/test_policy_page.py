@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import psutil
 import pytest
 
 from claudeops.app.policy import LoadedPolicy, policy_text, read_policy_text
@@ -23,6 +22,7 @@ from claudeops.policy.policy_file import in_force
 from claudeops.settings import policy_document
 from claudeops.settings.environ import child_path
 from claudeops.structs import replace
+from support.aftermath import processes_of
 from support.hostile import TEXTS
 from support.listening import bearer
 from support.paged import SiteDoor, site_door
@@ -93,8 +93,7 @@ async def test_a_command_that_is_never_judged_costs_its_process_and_nothing_else
     policy.seconds = 0.5
     policy.setups = known({1: replace((await policy.setups())[1], explain=EndlessExplanation())})
     assert "could not be judged" in await tried(site, "docker ps", 1)
-    commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.is_running()]
-    assert not [command for command in commands if "judge_process" in command]
+    assert not processes_of("claudeops.engine.gate.judge_process")
 
 
 @pytest.mark.parametrize("text", TEXTS[::7], ids=range(len(TEXTS[::7])))

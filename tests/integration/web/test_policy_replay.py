@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import anyio
-import psutil
 import pytest
 
 from claudeops.app import policy as in_force
@@ -19,6 +18,7 @@ from claudeops.engine.cell.cell import workspace_places
 from claudeops.policy.judge import TierVerdict
 from claudeops.policy.replay import RecordedCall, ReplayBound, ReplayCount
 from claudeops.structs import replace
+from support.aftermath import processes_of
 from support.hostile import MARK, TEXTS
 from support.listening import Answered, bearer, token_for
 from support.paged import SiteDoor, site_door
@@ -183,8 +183,7 @@ async def test_a_replay_whose_time_is_over_ends_and_leaves_no_process(site: Site
     policy.replay_seconds = 0.5
     answer = await send(site, WITHOUT_DF)
     assert (answer.json["replayed"], answer.json["bound"]) == (0, "time")
-    commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.is_running()]
-    assert not [command for command in commands if "judge_process" in command]
+    assert not processes_of("claudeops.engine.gate.judge_process")
     assert not site.site.is_replaying
 
 

@@ -23,6 +23,7 @@ from claudeops.domain.gate.docker_grants import Execution, Grant
 from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.docker.filter import open_filter
+from support.aftermath import processes_of
 from support.scripted_engine import Answer, ScriptedEngine, scripted_engine
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -89,7 +90,7 @@ async def opened(**answers: Answer) -> AsyncIterator[Opened]:
 
 def running() -> list[psutil.Process]:
     """Return the filters' processes."""
-    return [one for one in psutil.Process().children() if "claudeops.engine.docker.process" in one.cmdline()]
+    return processes_of("claudeops.engine.docker.process")
 
 
 async def test_a_tier_without_an_engine_has_no_filter(tmp_path: Path) -> None:

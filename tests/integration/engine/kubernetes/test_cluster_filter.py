@@ -18,7 +18,6 @@ from tempfile import mkdtemp
 from typing import Final
 
 import anyio
-import psutil
 import pytest
 
 from claudeops import logs
@@ -27,6 +26,7 @@ from claudeops.domain.gate.granted import Grants
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.kubernetes.filter import open_cluster_filter
 from claudeops.engine.kubernetes.kubeconfig import read_clusters
+from support.aftermath import processes_of
 from support.cluster_engine import Cluster, Reply, kubeconfig, serving, serving_tls
 from support.planted_cluster import SECRET, planted
 from support.waiting import PATIENCE_SECONDS, until
@@ -383,8 +383,7 @@ async def test_a_command_does_not_run_in_a_pod_that_was_made_anew(tmp_path: Path
 async def test_a_process_that_has_ended_is_started_anew(cluster: Cluster) -> None:
     async with opened(cluster) as it:
         assert (await it.kubectl("get", "pods")).returncode == 0
-        children = psutil.Process().children()
-        (process,) = [one for one in children if "claudeops.engine.kubernetes.process" in one.cmdline()]
+        (process,) = processes_of("claudeops.engine.kubernetes.process")
         os.kill(process.pid, 9)
         await until(lambda: bool(it.entries("filter_ended")))
         assert (await it.kubectl("get", "pods")).returncode == 0

@@ -25,6 +25,7 @@ from claudeops.engine.cell.cell import IsolationLevel
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.ssh.agent import MOST_KEYS, NO_AGENT, NO_HOST, SshAgent, open_agent, understood
 from claudeops.engine.ssh.keys import SshKey, find_keys
+from support.aftermath import runs
 from support.levels import PATH, needs
 from support.ssh_servers import ADDRESS, make_key, needs_ssh, ssh_server, user
 from support.waiting import PATIENCE_SECONDS, until
@@ -279,7 +280,7 @@ async def test_the_agent_ends_with_a_daemon_that_is_killed(tmp_path: Path) -> No
     finally:
         os.kill(daemon.pid, signal.SIGKILL)
         await daemon.wait()
-    await until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started))
+    await until(lambda: not any(runs(each.pid) for each in started))
 
 
 async def _be_a_daemon(home: Path) -> None:
