@@ -7,7 +7,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from claudeops.formats.stream.framing import Malformed, decode_leniently
@@ -96,6 +96,7 @@ WRITTEN = st.binary(max_size=40) | st.text(st.sampled_from('{}[]",:\\ud83e0NaN1 
 
 
 @given(WRITTEN, st.booleans())
+@example(content=b"\\\t", is_text=True)  # an escape of a control character, which is none
 def test_a_mended_line_says_what_a_lenient_reader_takes_from_it(content: bytes, is_text: bool) -> None:
     line = b'{"a":"%s"}' % content if is_text else b'{"a":%s}' % content
     assert strictly(line) == leniently(line)
